@@ -60,7 +60,7 @@ mod timing;
 pub use adopt::raw::{EventGuard, StreamGuard};
 pub use device::open::Device;
 pub use driver::table::Driver;
-pub use memory::buffer::DeviceBuffer;
+pub use memory::buffer::Buffer;
 pub use memory::module::{Function, Module};
 pub use probe::Candidate;
 pub use queue::raw_submission::RawSubmission;
@@ -86,6 +86,6 @@ const _: () = {
     shared::<EventPort>();
     shared::<ExternalPort>();
     shared::<CounterPort>();
-    shared::<DeviceBuffer>();
+    shared::<Buffer>();
     shared::<Function>();
 };

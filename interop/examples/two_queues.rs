@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use syncline::Memory;
+use syncline::Buffer;
 use syncline::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ fn main() -> syncline::Result<()> {
     println!("{} {}", device.info().backend, device.info().name);
     let [first, second] = ["first", "second"].map(|label| device.queue(QueueKind::Compute, label));
     let (first, second) = (first?, second?);
-    let words = Memory::host_visible(&device, 4096)?;
+    let words = Buffer::host_visible(&device, 4096)?;
     let line = device.timeline("line")?;
     for n in 1..=50 {
         for (queue, step) in [(&first, 2 * n - 1), (&second, 2 * n)] {

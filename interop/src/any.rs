@@ -13,9 +13,9 @@ use syncline_core::{
 };
 
 use crate::another_backend::another_backend;
+use crate::buffer::Buffer;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::memory::Memory;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -308,7 +308,7 @@ impl Recorder<'_> {
     /// # Errors
     /// [`Error::Unsupported`] for memory of another backend, and on the host for memory that the
     /// host cannot address. [`Error::WrongDevice`]. A driver error.
-    pub fn fill(&mut self, memory: &Memory, word: u32) -> Result<()> {
+    pub fn fill(&mut self, memory: &Buffer, word: u32) -> Result<()> {
         match self {
             Self::Host(recorder) => {
                 let memory = addressable(memory)?.clone();
@@ -333,7 +333,7 @@ impl Recorder<'_> {
     /// both are ranges of one memory and the copy would overlap (X8). On Vulkan also for memory
     /// that may overlap: see `vulkan::Recorder::copy_buffer`.
     /// [`Error::WrongDevice`]. A driver error.
-    pub fn copy(&mut self, from: &Memory, to: &Memory) -> Result<()> {
+    pub fn copy(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         if from.bytes() > to.bytes() {
             return Err(Error::unsupported(
                 Object::new("memory", ""),
@@ -373,7 +373,7 @@ impl Recorder<'_> {
 }
 
 /// True if a copy of all of `from` to the start of `to` would write what it reads.
-fn overlap(from: &Memory, to: &Memory) -> bool {
+fn overlap(from: &Buffer, to: &Buffer) -> bool {
     let (Some(from), Some(to)) = (from.words(), to.words()) else {
         return false;
     };
@@ -383,7 +383,7 @@ fn overlap(from: &Memory, to: &Memory) -> bool {
 }
 
 /// Memory that the host can address, for a host queue.
-fn addressable(memory: &Memory) -> Result<&Memory> {
+fn addressable(memory: &Buffer) -> Result<&Buffer> {
     if memory.words().is_some() {
         return Ok(memory);
     }

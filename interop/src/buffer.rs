@@ -1,581 +1,111 @@
-//! Memory that two devices share.
+//! Buffers of any backend.
 
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
-#[cfg(any(feature = "vulkan", doc))]
-use syncline_core::Error;
-use syncline_core::backend::{self, Device as _, require_size, size_refused};
+use syncline_core::{Error, Result, error::Object, host};
+
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-use syncline_core::handle::{HandleKind, MemoryFd};
-use syncline_core::{Result, error::Object, host};
-
 use crate::another_backend::another_backend;
-use crate::any::Device;
 #[cfg(feature = "cuda")]
 use crate::cuda;
-use crate::memory::Memory;
-use crate::negotiate::Mechanism;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
-/// Usage flags of shared buffers, in addition to transfers.
-#[cfg(feature = "vulkan")]
-pub(crate) const STORAGE: vulkan::ash::vk::BufferUsageFlags =
-    vulkan::ash::vk::BufferUsageFlags::STORAGE_BUFFER;
-
-impl Memory {
-    /// Allocates host-visible memory of `device` and fills it with zeroes.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address.
-    /// A driver error.
-    pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
-        let memory = match device {
-            Device::Host(_) => Self::Host(words(device, bytes)?.into()),
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => Self::Cuda(device.host_buffer(bytes)?),
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Self::Vulkan(device.host_buffer(bytes, STORAGE)?),
-        };
-        for word in memory.words().unwrap_or_default() {
-            word.store(0, Ordering::Relaxed);
-        }
-        Ok(memory)
-    }
-}
-
-/// A device of this library, with the type of the memory that it shares.
-///
-/// The host has memory of any device, so its type is [`Memory`].
-pub trait BufferDevice: backend::Device + Into<Device> {
-    /// The device's view of a [`SharedBuffer`].
-    type Buffer: Clone + Send + Sync + TryFrom<Memory> + 'static;
-}
-
-impl BufferDevice for Device {
-    type Buffer = Memory;
-}
-
-impl BufferDevice for host::Device {
-    type Buffer = Memory;
-}
-
-#[cfg(feature = "cuda")]
-impl BufferDevice for cuda::Device {
-    type Buffer = cuda::DeviceBuffer;
-}
-
-#[cfg(feature = "vulkan")]
-impl BufferDevice for vulkan::Device {
-    type Buffer = vulkan::Buffer;
-}
-
-/// A device that makes memory for others, or imports it.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-#[derive(Clone, Copy)]
-enum Side<'d> {
+/// A range of memory as one device sees it. Cheap to clone.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Buffer {
+    /// Words of this process.
+    Host(host::Buffer),
+    /// Memory that CUDA can address.
     #[cfg(feature = "cuda")]
-    Cuda(&'d cuda::Device),
+    Cuda(cuda::Buffer),
+    /// A Vulkan buffer.
     #[cfg(feature = "vulkan")]
-    Vulkan(&'d vulkan::Device),
+    Vulkan(vulkan::Buffer),
 }
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-impl<'d> Side<'d> {
-    const fn of(device: &'d Device) -> Option<Self> {
-        match device {
-            Device::Host(_) => None,
+impl Buffer {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Host(words) => size_of_val(&**words) as u64,
             #[cfg(feature = "cuda")]
-            Device::Cuda(device) => Some(Self::Cuda(device)),
+            Self::Cuda(buffer) => buffer.bytes(),
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Some(Self::Vulkan(device)),
+            Self::Vulkan(buffer) => buffer.size(),
         }
     }
 
-    fn export(self, bytes: u64) -> Result<(Memory, MemoryFd)> {
-        Ok(match self {
-            #[cfg(feature = "cuda")]
-            Self::Cuda(device) => {
-                let (buffer, handle) = device.export_buffer(bytes)?;
-                (Memory::Cuda(buffer), handle)
-            }
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(device) => {
-                let (buffer, handle) = device.export_buffer(bytes, STORAGE)?;
-                (Memory::Vulkan(buffer), handle)
-            }
-        })
-    }
-
-    fn import(self, handle: MemoryFd) -> Result<Memory> {
-        Ok(match self {
-            #[cfg(feature = "cuda")]
-            Self::Cuda(device) => Memory::Cuda(device.import_memory(handle)?),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(device) => Memory::Vulkan(device.import_buffer(handle)?),
-        })
-    }
-}
-
-/// Export of memory by one device and import by another device of the same GPU.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-struct Pass<'d> {
-    from: Side<'d>,
-    to: Side<'d>,
-}
-
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-impl<'d> Pass<'d> {
-    /// `None` if `from` cannot export memory that `to` can import.
-    fn of(mechanism: Mechanism, from: &'d Device, to: &'d Device) -> Option<Self> {
-        let kind = &HandleKind::MemoryOpaqueFd;
-        let (ours, theirs) = (from.info(), to.info());
-        let can = from.id() != to.id()
-            && ours.same_gpu(theirs)
-            && ours.capabilities.exports.contains(kind)
-            && theirs.capabilities.imports.contains(kind);
-        let (from, to) = (Side::of(from)?, Side::of(to)?);
-        let fits = match (from, to) {
-            #[cfg(feature = "cuda")]
-            (Side::Cuda(_), Side::Cuda(_)) => true,
-            #[cfg(feature = "vulkan")]
-            (Side::Vulkan(_), Side::Vulkan(_)) => ours.driver_uuid == theirs.driver_uuid,
-            #[cfg(all(feature = "cuda", feature = "vulkan"))]
-            (Side::Vulkan(_), Side::Cuda(_)) | (Side::Cuda(_), Side::Vulkan(_)) => {
-                mechanism == Mechanism::ExternalTimeline
-            }
-        };
-        let _ = mechanism;
-        (can && fits).then_some(Self { from, to })
-    }
-
-    /// Allocates the memory. Returns the exporter's and the importer's view of it.
-    fn make(&self, bytes: u64) -> Result<(Memory, Memory)> {
-        let (exported, handle) = self.from.export(bytes)?;
-        Ok((exported, self.to.import(handle)?))
-    }
-
-    /// True if CUDA makes the memory, in units of 2 MiB. Vulkan takes less for a small buffer.
-    const fn is_made_by_cuda(&self) -> bool {
-        match self.from {
-            #[cfg(feature = "cuda")]
-            Side::Cuda(_) => true,
-            #[cfg(feature = "vulkan")]
-            Side::Vulkan(_) => false,
-        }
-    }
-
-    /// Imports the whole allocation, and makes the importer's view of each of the buffers in it.
-    #[cfg(feature = "vulkan")]
-    fn import(
-        &self,
-        allocation: &vulkan::Allocation,
-        buffers: &[vulkan::Buffer],
-    ) -> Result<Vec<Memory>> {
-        match self.to {
-            #[cfg(feature = "cuda")]
-            Side::Cuda(to) => {
-                let exporter = Some(Arc::new(allocation.clone()) as _);
-                let whole = to.import_memory_of(allocation.export()?, exporter)?;
-                let view = |of: &vulkan::Buffer| whole.view(of.offset_in_allocation(), of.size());
-                buffers
-                    .iter()
-                    .map(|of| Ok(Memory::Cuda(view(of)?)))
-                    .collect()
-            }
-            Side::Vulkan(to) => {
-                let whole = to.import_allocation_of(allocation)?;
-                let view = |of: &vulkan::Buffer| {
-                    whole.range(of.offset_in_allocation(), of.size(), STORAGE)
-                };
-                buffers
-                    .iter()
-                    .map(|of| Ok(Memory::Vulkan(view(of)?)))
-                    .collect()
-            }
-        }
-    }
-
-    const fn how(&self) -> &'static str {
-        match (self.from, self.to) {
-            #[cfg(all(feature = "cuda", feature = "vulkan"))]
-            (Side::Vulkan(_), Side::Cuda(_)) => {
-                "device memory exported by Vulkan, imported by CUDA"
-            }
-            #[cfg(feature = "vulkan")]
-            (Side::Vulkan(_), Side::Vulkan(_)) => {
-                "device memory exported by one VkDevice, imported by the other"
-            }
-            #[cfg(all(feature = "cuda", feature = "vulkan"))]
-            (Side::Cuda(_), Side::Vulkan(_)) => {
-                "device memory exported by CUDA, imported by Vulkan"
-            }
-            #[cfg(feature = "cuda")]
-            (Side::Cuda(_), Side::Cuda(_)) => {
-                "device memory exported by one CUDA device, imported by the other"
-            }
-        }
-    }
-}
-
-/// A buffer that both sides of a [`Link`](crate::Link) use.
-///
-/// It is one shared allocation if that is possible.
-///
-/// The application must order all accesses with timelines of the link.
-pub struct SharedBuffer<A: BufferDevice = Device, B: BufferDevice = Device> {
-    left: A::Buffer,
-    right: B::Buffer,
-    views: Views,
-}
-
-/// Both views of the memory, whatever the types of the devices are.
-#[derive(Clone)]
-struct Views {
-    bytes: u64,
-    left: Memory,
-    right: Memory,
-    how: &'static str,
-    relayed: bool,
-}
-
-impl<A: BufferDevice, B: BufferDevice> Clone for SharedBuffer<A, B> {
-    fn clone(&self) -> Self {
-        Self {
-            left: self.left.clone(),
-            right: self.right.clone(),
-            views: self.views.clone(),
-        }
-    }
-}
-
-impl Views {
-    /// Makes the buffer of two devices that synchronize by `mechanism`.
-    fn new(left: &Device, right: &Device, mechanism: Mechanism, bytes: u64) -> Result<Self> {
-        require_size(left.object(), bytes)?;
-        let single = |memory: Memory, how| {
-            Ok(Self {
-                bytes,
-                left: memory.clone(),
-                right: memory,
-                how,
-                relayed: false,
-            })
-        };
-        #[cfg(any(feature = "cuda", feature = "vulkan"))]
-        if let Some(shared) = Self::external(left, right, mechanism, bytes)? {
-            return Ok(shared);
-        }
-        let _ = mechanism;
-        let addressed = "memory of one device that the host addresses";
-        if left.id() == right.id() {
-            single(
-                Memory::host_visible(left, bytes)?,
-                "memory of the device that the host addresses",
-            )
-        } else if matches!(left, Device::Host(_)) {
-            single(Memory::host_visible(right, bytes)?, addressed)
-        } else if matches!(right, Device::Host(_)) {
-            single(Memory::host_visible(left, bytes)?, addressed)
-        } else {
-            Ok(Self {
-                bytes,
-                left: Memory::host_visible(left, bytes)?,
-                right: Memory::host_visible(right, bytes)?,
-                how: "one buffer on each device, copied by the host",
-                relayed: true,
-            })
-        }
-    }
-
-    /// Device memory that one side exports and the other imports, or `None` if they cannot do so.
-    ///
-    /// If both can export, the left side does. Between CUDA and Vulkan, Vulkan does.
-    #[cfg(any(feature = "cuda", feature = "vulkan"))]
-    fn external(
-        left: &Device,
-        right: &Device,
-        mechanism: Mechanism,
-        bytes: u64,
-    ) -> Result<Option<Self>> {
-        let passes = [
-            Pass::of(mechanism, left, right).map(|pass| (pass, true)),
-            Pass::of(mechanism, right, left).map(|pass| (pass, false)),
-        ];
-        let passes = passes.into_iter().flatten();
-        let Some((pass, from_left)) = passes.min_by_key(|(pass, _)| pass.is_made_by_cuda()) else {
-            return Ok(None);
-        };
-        let (exported, imported) = pass.make(bytes)?;
-        let (left, right) = match from_left {
-            true => (exported, imported),
-            false => (imported, exported),
-        };
-        Ok(Some(Self {
-            bytes,
-            left,
-            right,
-            how: pass.how(),
-            relayed: false,
-        }))
-    }
-
-    /// Both views of each of `buffers`, which one of the devices has exported.
-    ///
-    /// An allocation is imported once. `None` if the devices cannot share memory.
-    #[cfg(feature = "vulkan")]
-    fn of_exported(
-        left: &Device,
-        right: &Device,
-        mechanism: Mechanism,
-        buffers: &[vulkan::Buffer],
-    ) -> Result<Option<Vec<Self>>> {
-        let mut all = Vec::new();
-        let of = |buffer: &vulkan::Buffer| {
-            let allocation = buffer.allocation();
-            (allocation.device().id(), allocation.raw())
-        };
-        let same = |one: &vulkan::Buffer, two: &vulkan::Buffer| of(one) == of(two);
-        for group in buffers.chunk_by(same) {
-            let Some(first) = group.first() else { continue };
-            let allocation = first.allocation();
-            let owner = Device::Vulkan(allocation.device());
-            let (from_left, to) = match (owner.id() == left.id(), owner.id() == right.id()) {
-                (true, _) => (true, right),
-                (_, true) => (false, left),
-                _ => {
-                    return Err(Error::wrong_device(
-                        first.object(),
-                        owner.object(),
-                        left.object(),
-                    ));
-                }
-            };
-            let Some(pass) = Pass::of(mechanism, &owner, to) else {
-                return Ok(None);
-            };
-            let imported = pass.import(allocation, group)?;
-            for (exported, imported) in group.iter().zip(imported) {
-                let exported = Memory::Vulkan(exported.clone());
-                let (left, right) = match from_left {
-                    true => (exported, imported),
-                    false => (imported, exported),
-                };
-                all.push(Self {
-                    bytes: left.bytes(),
-                    left,
-                    right,
-                    how: pass.how(),
-                    relayed: false,
-                });
-            }
-        }
-        Ok(Some(all))
-    }
-}
-
-impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
-    /// Makes the buffer of two devices that synchronize by `mechanism`.
-    pub(crate) fn new(left: &A, right: &B, mechanism: Mechanism, bytes: u64) -> Result<Self> {
-        let devices: (Device, Device) = (left.clone().into(), right.clone().into());
-        let views = Views::new(&devices.0, &devices.1, mechanism, bytes)?;
-        Self::of(views)
-    }
-
-    /// Shares buffers in memory that the application has allocated. `None` if that is impossible.
-    #[cfg(feature = "vulkan")]
-    pub(crate) fn of_exported(
-        left: &A,
-        right: &B,
-        mechanism: Mechanism,
-        buffers: &[vulkan::Buffer],
-    ) -> Result<Option<Vec<Self>>> {
-        let (left, right): (Device, Device) = (left.clone().into(), right.clone().into());
-        let views = Views::of_exported(&left, &right, mechanism, buffers)?;
-        let shared = views.map(|views| views.into_iter().map(Self::of).collect());
-        shared.transpose()
-    }
-
-    fn of(views: Views) -> Result<Self> {
-        let other_type = |_| another_backend(&Object::new("memory", ""), "its own type of memory");
-        Ok(Self {
-            left: A::Buffer::try_from(views.left.clone()).map_err(|_| other_type(()))?,
-            right: B::Buffer::try_from(views.right.clone()).map_err(|_| other_type(()))?,
-            views,
-        })
-    }
-
-    /// A range of this buffer, on both sides. It keeps the whole allocation.
+    /// A range of this memory. It keeps the whole allocation.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
-    /// range ends within this buffer.
+    /// range ends within this one.
     pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
-        let Views {
-            left,
-            right,
-            how,
-            relayed,
-            ..
-        } = &self.views;
-        Self::of(Views {
-            bytes,
-            left: left.view(offset, bytes)?,
-            right: right.view(offset, bytes)?,
-            how,
-            relayed: *relayed,
+        Ok(match self {
+            Self::Host(words) => Self::Host(words.view(offset, bytes)?),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(buffer) => Self::Cuda(buffer.view(offset, bytes)?),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(buffer) => Self::Vulkan(buffer.view(offset, bytes)?),
         })
     }
 
-    /// The size in bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.views.bytes
-    }
-
-    /// The left device's view.
-    #[must_use]
-    pub const fn left(&self) -> &A::Buffer {
-        &self.left
-    }
-
-    /// The right device's view.
-    #[must_use]
-    pub const fn right(&self) -> &B::Buffer {
-        &self.right
-    }
-
-    /// The kind of memory and how it is shared, as text.
-    #[must_use]
-    pub const fn how(&self) -> &'static str {
-        self.views.how
-    }
-
-    /// True if each side has its own memory.
+    /// The words of the memory, or `None` if the host cannot address them.
     ///
-    /// Then the application must call [`SharedBuffer::relay`] after the left side has written and
-    /// before the right side reads.
+    /// A word that a queue is writing at the same time may have its old or its new value.
     #[must_use]
-    pub const fn is_relayed(&self) -> bool {
-        self.views.relayed
+    pub fn words(&self) -> Option<&[AtomicU32]> {
+        match self {
+            Self::Host(words) => Some(words),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(buffer) => buffer.as_words(),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(buffer) => buffer.as_words(),
+        }
     }
 
-    /// Copies all words from the left side to the right side, on the calling thread.
+    /// The memory as a buffer of CUDA.
     ///
-    /// Does nothing unless the buffer [is relayed](SharedBuffer::is_relayed).
-    pub fn relay(&self) {
-        let views = &self.views;
-        if let (true, Some(from), Some(to)) =
-            (views.relayed, views.left.words(), views.right.words())
-        {
-            copy_words(from, to);
+    /// # Errors
+    /// [`Error::Unsupported`] for memory of another backend.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(&self) -> Result<&cuda::Buffer> {
+        match self {
+            Self::Cuda(buffer) => Ok(buffer),
+            _ => Err(another_backend(&Object::new("memory", ""), "CUDA")),
         }
     }
 
-    /// Copies all words from the right side to the left side. See [`SharedBuffer::relay`].
-    pub fn relay_back(&self) {
-        let views = &self.views;
-        if let (true, Some(from), Some(to)) =
-            (views.relayed, views.right.words(), views.left.words())
-        {
-            copy_words(from, to);
+    /// The memory as a buffer of Vulkan.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for memory of another backend.
+    #[cfg(feature = "vulkan")]
+    pub fn vulkan(&self) -> Result<&vulkan::Buffer> {
+        match self {
+            Self::Vulkan(buffer) => Ok(buffer),
+            _ => Err(another_backend(&Object::new("memory", ""), "Vulkan")),
         }
     }
 }
 
-fn copy_words(from: &[AtomicU32], to: &[AtomicU32]) {
-    for (from, to) in from.iter().zip(to) {
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+#[cfg(feature = "cuda")]
+impl TryFrom<Buffer> for cuda::Buffer {
+    type Error = Error;
+
+    fn try_from(memory: Buffer) -> Result<Self> {
+        memory.cuda().cloned()
     }
 }
 
-impl<A: BufferDevice, B: BufferDevice> fmt::Debug for SharedBuffer<A, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedBuffer({} bytes, {})", self.bytes(), self.how())
-    }
-}
+#[cfg(feature = "vulkan")]
+impl TryFrom<Buffer> for vulkan::Buffer {
+    type Error = Error;
 
-fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
-    require_size(device.object(), bytes)?;
-    let count = usize::try_from(bytes / 4)
-        .map_err(|_| size_refused(device.object(), bytes, "more than the host can address"))?;
-    // Allocating the `Arc` aborts the process if memory is short. Reserve the same amount first,
-    // because that returns an error. The `Arc` has reference counts in front of the words.
-    Vec::<AtomicU32>::new()
-        .try_reserve_exact(count.saturating_add(COUNTS))
-        .map_err(|error| size_refused(device.object(), bytes, &error.to_string()))?;
-    Ok((0..count).map(|_| AtomicU32::new(0)).collect())
-}
-
-/// Upper bound of the words that the reference counts of an `Arc` take.
-const COUNTS: usize = 16;
-
-#[cfg(all(test, feature = "vulkan"))]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
-
-    use super::*;
-
-    /// Memory is shared if the driver can do so, even if the driver cannot share timelines.
-    #[test]
-    fn two_devices_of_one_gpu_share_memory() {
-        use syncline_core::QueueKind;
-        use syncline_core::backend::Queue as _;
-
-        const BYTES: u64 = 4096;
-        const LONG: std::time::Duration = std::time::Duration::from_secs(20);
-        let Ok(instance) = vulkan::Instance::load() else {
-            return println!("skipped: there is no Vulkan driver");
-        };
-        for candidate in instance.devices().unwrap() {
-            let (Ok(ours), Ok(theirs)) = (candidate.open(), candidate.open()) else {
-                continue;
-            };
-            let link = crate::connect(&ours, &theirs);
-            let shared = link.buffer_or_relay(BYTES).unwrap();
-            let can = &candidate.info.capabilities;
-            let kind = &HandleKind::MemoryOpaqueFd;
-            let shares = can.exports.contains(kind) && can.imports.contains(kind);
-            assert_eq!(shared.is_relayed(), !shares, "{}", shared.how());
-            let kind = &HandleKind::TimelineOpaqueFd;
-            let shares = can.exports.contains(kind) && can.imports.contains(kind);
-            match crate::share(&ours, &theirs) {
-                Ok(_) => assert!(shares),
-                // `share` must not refuse a link because memory cannot be shared.
-                Err(Error::CannotShare { reason, .. }) => {
-                    assert!(!shares && !reason.contains("memory"), "{reason}");
-                }
-                Err(other) => panic!("{other}"),
-            }
-            let (left, right) = (shared.left(), shared.right());
-            let timeline = link.timeline("timeline").unwrap();
-            let writes = ours.queue(QueueKind::Compute, "writes").unwrap();
-            let target = left.clone();
-            let work = move |r: &mut vulkan::Recorder| r.fill_buffer(&target, 7);
-            let signals = [timeline.signal_at(1)];
-            writes.submit(&[], work, &signals).unwrap();
-            if shared.is_relayed() {
-                timeline.at(1).wait(LONG).unwrap();
-                shared.relay();
-            }
-            let seen = theirs.host_buffer(BYTES, STORAGE).unwrap();
-            let reads = theirs.queue(QueueKind::Compute, "reads").unwrap();
-            let (from, to) = (right.clone(), seen.clone());
-            let work = move |r: &mut vulkan::Recorder| r.copy_buffer(&from, &to);
-            reads.submit(&[timeline.at(1)], work, &[]).unwrap();
-            reads.idle(LONG).unwrap();
-            let words = seen.as_words().unwrap();
-            assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 7));
-            if let (true, Some(from), Some(to)) =
-                (shared.is_relayed(), right.as_words(), left.as_words())
-            {
-                from.iter()
-                    .for_each(|word| word.store(9, Ordering::Relaxed));
-                shared.relay_back();
-                assert!(to.iter().all(|word| word.load(Ordering::Relaxed) == 9));
-            }
-        }
+    fn try_from(memory: Buffer) -> Result<Self> {
+        memory.vulkan().cloned()
     }
 }

@@ -138,15 +138,15 @@ mod buffer;
 mod duplicate;
 mod foreign;
 mod link;
-mod memory;
 pub mod negotiate;
 mod probe;
 pub mod process;
+mod shared_buffer;
 
 pub use any::{Device, Queue, Recorder};
 pub use binary::BinarySemaphore;
-pub use buffer::{BufferDevice, SharedBuffer};
+pub use buffer::Buffer;
 pub use link::{Link, connect, share};
-pub use memory::{HostWords, Memory};
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
+pub use shared_buffer::{BufferDevice, SharedBuffer};

@@ -6,8 +6,8 @@ use syncline_core::backend;
 use syncline_core::{Error, Result, Timeline, error::ConflictError};
 
 use crate::any::Device;
-use crate::buffer::{BufferDevice, SharedBuffer};
 use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
+use crate::shared_buffer::{BufferDevice, SharedBuffer};
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 

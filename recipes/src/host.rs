@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Memory, Point, QueueKind, Result, Signal, host};
+use syncline::{Buffer, Device, Point, QueueKind, Result, Signal, host};
 
 use crate::produced;
 
@@ -34,7 +34,7 @@ impl Host {
     pub fn produce(
         &self,
         frame: u32,
-        memory: &Memory,
+        memory: &Buffer,
         late: Duration,
         waits: &[Point<'_>],
         signal: Signal<'_>,

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::device::open::Device;
     use crate::driver::emulated::{self, finish, freed, put};
-    use crate::memory::buffer::DeviceBuffer;
+    use crate::memory::buffer::Buffer;
     use crate::queue::submission::Queue;
     use syncline_core::backend::{Device as _, Queue as _};
     use syncline_core::{Error, QueueKind};
@@ -154,7 +154,7 @@ mod tests {
     }
 
     /// Submits the last clone of a buffer and lets that submission finish.
-    fn submit_last_clone(queue: &Queue, buffer: DeviceBuffer) {
+    fn submit_last_clone(queue: &Queue, buffer: Buffer) {
         let keep = move |recorder: &mut crate::Recorder<'_>| {
             recorder.keep(buffer.keep());
             Ok(())

@@ -38,7 +38,7 @@ pub(crate) struct Raw<T>(pub(crate) *mut T);
 
 // SAFETY: the CUDA driver API is thread-safe, and handles are not bound to threads. Rust code
 // follows such a pointer only to pinned memory, and only through atomics
-// (`DeviceBuffer::as_words`).
+// (`Buffer::as_words`).
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Raw<T> {}

@@ -35,7 +35,7 @@ const PINNED: u32 = 3;
 /// * The application calls [`Device::free_what_is_due`].
 /// * The context ends.
 #[derive(Clone)]
-pub struct DeviceBuffer {
+pub struct Buffer {
     memory: Arc<Memory>,
     /// Where the range begins in the memory.
     offset: u64,
@@ -62,7 +62,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4, or a driver error.
-    pub fn buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
+    pub fn buffer(&self, bytes: u64) -> Result<Buffer> {
         let size = whole_words(self.object(), bytes)?;
         let context = self.context();
         let _bound = context.bind_outside_capture()?;
@@ -71,7 +71,7 @@ impl Device {
         context.allocate(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
         // SAFETY: just allocated with this size, and owned by nothing else.
         Ok(unsafe {
-            DeviceBuffer::new(
+            Buffer::new(
                 &self.inner().device_ref(),
                 pointer,
                 bytes,
@@ -86,7 +86,7 @@ impl Device {
     ///
     /// # Errors
     /// Same errors as [`Device::buffer`].
-    pub fn host_buffer(&self, bytes: u64) -> Result<DeviceBuffer> {
+    pub fn host_buffer(&self, bytes: u64) -> Result<Buffer> {
         let device_ref = self.inner().device_ref();
         let size = whole_words(device_ref.object(), bytes)?;
         let _bound = device_ref.context().bind_outside_capture()?;
@@ -95,7 +95,7 @@ impl Device {
             .context()
             .allocate(|driver| pin(driver, size, &mut host))?;
         // SAFETY: just pinned, with this size.
-        unsafe { DeviceBuffer::pinned_at(&device_ref, host, bytes, size) }
+        unsafe { Buffer::pinned_at(&device_ref, host, bytes, size) }
     }
 
     /// Frees the memory and modules that were put off when finished submissions dropped them.
@@ -125,7 +125,7 @@ pub(crate) fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(refused)
 }
 
-impl DeviceBuffer {
+impl Buffer {
     /// Like [`Device::host_buffer`], with a [`DeviceRef`], and without running deferred frees.
     ///
     /// So it may be called where the thread must not block on the device.
@@ -234,7 +234,7 @@ impl DeviceBuffer {
         self.memory.pointer + self.offset
     }
 
-    /// Where the range begins in its memory, in bytes. 0 unless it is a [`DeviceBuffer::view`].
+    /// Where the range begins in its memory, in bytes. 0 unless it is a [`Buffer::view`].
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -273,7 +273,7 @@ impl DeviceBuffer {
         Some(host.0.wrapping_byte_add(offset))
     }
 
-    /// Same as [`DeviceBuffer::as_words`], as 64-bit words.
+    /// Same as [`Buffer::as_words`], as 64-bit words.
     ///
     /// No code accesses one buffer in both ways.
     pub(crate) fn as_long_words(&self) -> Option<&[AtomicU64]> {
@@ -399,7 +399,7 @@ impl Drop for Memory {
     }
 }
 
-impl std::fmt::Debug for DeviceBuffer {
+impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.object(), self.bytes)
     }

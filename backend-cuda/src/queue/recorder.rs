@@ -17,7 +17,7 @@ use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::table::Code;
-use crate::memory::buffer::DeviceBuffer;
+use crate::memory::buffer::Buffer;
 use crate::memory::module::Function;
 use crate::queue::queue_stream::QueueStream;
 use crate::timing::stamp::Stamp;
@@ -195,7 +195,7 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`], or a driver error.
-    pub fn memset_d32(&mut self, buffer: &DeviceBuffer, value: u32) -> Result<()> {
+    pub fn memset_d32(&mut self, buffer: &Buffer, value: u32) -> Result<()> {
         buffer.require_device(self.device().id(), self.queue.object())?;
         self.keep.push(buffer.keep());
         let (stream, _bound) = self.bound_stream()?;
@@ -214,7 +214,7 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::Unsupported`] if `to` is too small, or if both are ranges of one memory and the
     /// copy would overlap. [`Error::WrongDevice`], or a driver error.
-    pub fn copy(&mut self, from: &DeviceBuffer, to: &DeviceBuffer) -> Result<()> {
+    pub fn copy(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         for buffer in [from, to] {
             buffer.require_device(self.device().id(), self.queue.object())?;
         }

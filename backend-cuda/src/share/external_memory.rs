@@ -17,7 +17,7 @@ use syncline_core::{
 use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::driver::table::{Code, Raw};
-use crate::memory::buffer::{DeviceBuffer, whole_words};
+use crate::memory::buffer::{Buffer, whole_words};
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;
@@ -32,11 +32,11 @@ impl Device {
     /// the buffer is dropped.
     ///
     /// Freeing it does not wait for work, unlike other memory. Work of your own that uses the
-    /// [address](DeviceBuffer::pointer) must [keep](crate::Recorder::keep) the buffer.
+    /// [address](Buffer::pointer) must [keep](crate::Recorder::keep) the buffer.
     ///
     /// # Errors
     /// Same errors as [`Device::buffer`]. [`Error::Unsupported`] if the device exports no memory.
-    pub fn export_buffer(&self, bytes: u64) -> Result<(DeviceBuffer, MemoryFd)> {
+    pub fn export_buffer(&self, bytes: u64) -> Result<(Buffer, MemoryFd)> {
         self.require_export(HandleKind::MemoryOpaqueFd, "export a buffer")?;
         let wanted = whole_words(self.object(), bytes)?;
         // The driver makes such memory also for a lost context.
@@ -61,8 +61,7 @@ impl Device {
         let (pointer, size) = (mapped.address(), mapped.size());
         let resource = Resource::Mapped(mapped);
         // SAFETY: just mapped with at least this many bytes, and owned by nothing else.
-        let buffer =
-            unsafe { DeviceBuffer::new(&self.inner().device_ref(), pointer, bytes, resource) };
+        let buffer = unsafe { Buffer::new(&self.inner().device_ref(), pointer, bytes, resource) };
         let info = MemoryInfo {
             size,
             length: bytes,
@@ -81,7 +80,7 @@ impl Device {
     /// [`Error::CannotShare`] if the handle comes from another GPU, and [`Error::Unsupported`] if
     /// the device imports no memory. Both are checked before any driver call. A driver error. Each
     /// error returns the handle, still open.
-    pub fn import_memory(&self, handle: MemoryFd) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
+    pub fn import_memory(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         self.import_memory_of(handle, None)
     }
 
@@ -96,7 +95,7 @@ impl Device {
         &self,
         handle: MemoryFd,
         owner: Option<Arc<dyn Any + Send + Sync>>,
-    ) -> Result<DeviceBuffer, Rejected<MemoryFd>> {
+    ) -> Result<Buffer, Rejected<MemoryFd>> {
         let imported = self
             .require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")
             .and_then(|()| self.map_memory(&handle))
@@ -108,7 +107,7 @@ impl Device {
     /// Imports a duplicate of the descriptor.
     ///
     /// The mapping may fail after the driver has taken the descriptor.
-    fn map_memory(&self, handle: &MemoryFd) -> Result<DeviceBuffer> {
+    fn map_memory(&self, handle: &MemoryFd) -> Result<Buffer> {
         let refused = |reason| memory_refused(self.object(), handle, reason);
         let MemoryInfo {
             size,
@@ -178,7 +177,7 @@ impl Device {
         let resource = Resource::External(pointer, Raw(raw));
         // SAFETY: mapped above with the handle's size, which the length does not exceed (checked
         // above).
-        Ok(unsafe { DeviceBuffer::new(&self.inner().device_ref(), pointer, length, resource) })
+        Ok(unsafe { Buffer::new(&self.inner().device_ref(), pointer, length, resource) })
     }
 }
 

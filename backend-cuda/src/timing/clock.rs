@@ -31,7 +31,7 @@ use crate::device::inner::DeviceRef;
 use crate::device::limits::CLOCK_LIMIT;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::memory::buffer::DeviceBuffer;
+use crate::memory::buffer::Buffer;
 use crate::memory::module::{Function, Module};
 use crate::timing::stamp::Timekeeper;
 
@@ -115,7 +115,7 @@ impl ClockKernels {
                 object: object.clone(),
                 stream: Stream::urgent(device_ref.context(), "clock")?,
                 show: kernels.function(c"show")?,
-                words: DeviceBuffer::pinned(&device_ref, WORDS as u64 * 8)?,
+                words: Buffer::pinned(&device_ref, WORDS as u64 * 8)?,
                 last_step: AtomicU64::new(0),
                 busy: Mutex::new(false),
                 free: Condvar::default(),
@@ -207,7 +207,7 @@ struct SampleKernel {
     context: Arc<Context>,
     stream: Stream,
     show: Function,
-    words: DeviceBuffer,
+    words: Buffer,
     /// The last measured step of the clock in nanoseconds, or 0.
     last_step: AtomicU64,
     /// True while a [`Launch`] exists.

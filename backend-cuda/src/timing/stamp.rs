@@ -18,7 +18,7 @@ use crate::device::inner::DeviceRef;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::table::{LaunchAttribute, LaunchConfig};
-use crate::memory::buffer::DeviceBuffer;
+use crate::memory::buffer::Buffer;
 use crate::memory::module::{Function, Module};
 
 /// A time at a position of a queue.
@@ -38,7 +38,7 @@ enum Kind {
 /// A word of pinned memory with the time, or 0. Dropping it returns the word to the free words.
 struct TimeWord {
     keeper: Arc<Timekeeper>,
-    slab: DeviceBuffer,
+    slab: Buffer,
     index: usize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Timekeeper {
     /// Only if GPU and driver support that.
     early: Option<Function>,
     device_ref: DeviceRef,
-    free: Mutex<Vec<(DeviceBuffer, usize)>>,
+    free: Mutex<Vec<(Buffer, usize)>>,
 }
 
 /// The number of words that are allocated together.
@@ -96,9 +96,9 @@ impl Timekeeper {
     }
 
     /// Allocates words, adds all but one to the free words, and returns that one.
-    fn new_slab(&self) -> Result<(DeviceBuffer, usize)> {
+    fn new_slab(&self) -> Result<(Buffer, usize)> {
         // Without the lock, because this calls the driver. Several threads may each allocate words.
-        let slab = DeviceBuffer::pinned(&self.device_ref, SLAB as u64 * 8)?;
+        let slab = Buffer::pinned(&self.device_ref, SLAB as u64 * 8)?;
         let others = (1..SLAB).rev().map(|index| (slab.clone(), index));
         self.free.lock().extend(others);
         Ok((slab, 0))

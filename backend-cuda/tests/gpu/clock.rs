@@ -24,7 +24,7 @@ use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
 use syncline_core::clock::{Clock, HostClock, Sampled};
 use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind, Result};
-use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder, sys};
+use syncline_cuda::{Buffer, Device, Function, Queue, Recorder, sys};
 
 /// Largest stated error that the test accepts, in nanoseconds.
 const BAR: u64 = 3_000;
@@ -77,7 +77,7 @@ impl Setup {
         self.device.queue(QueueKind::Compute, label).unwrap()
     }
 
-    fn word(&self) -> DeviceBuffer {
+    fn word(&self) -> Buffer {
         self.device.host_buffer(8).unwrap()
     }
 
@@ -111,7 +111,7 @@ impl Setup {
 
 /// Stalled streams. The drop releases them, so that no failing test leaves a kernel running.
 struct Stalls {
-    word: DeviceBuffer,
+    word: Buffer,
     queues: Vec<Queue>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
 use syncline_core::{QueueKind, Result};
-use syncline_cuda::{Device, DeviceBuffer, Function, Queue, Recorder};
+use syncline_cuda::{Buffer, Device, Function, Queue, Recorder};
 
 use crate::common::{LIMIT, alone, open};
 
@@ -78,7 +78,7 @@ impl Gpu {
 /// Blocks a stream until it is released.
 ///
 /// The drop releases it, so that no failing test leaves a kernel running.
-pub(crate) struct Stall(pub(crate) DeviceBuffer);
+pub(crate) struct Stall(pub(crate) Buffer);
 
 impl Stall {
     pub(crate) fn release(self) {}

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicU32;
 
 use ash::vk;
 use smallvec::SmallVec;
+#[cfg(doc)]
+use syncline_core::Error;
 use syncline_core::backend::{TeardownGuard, require_range};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Result, error::Object};

@@ -9,7 +9,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
 use syncline::process::Endpoint;
 use syncline::{
-    Device, Error, Memory, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Slots, Timeline,
+    Buffer, Device, Error, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Slots, Timeline,
     WaitOnly, handle::SharedWords, host,
 };
 
@@ -48,7 +48,7 @@ impl Shared {
         device: &Device,
         size: Size,
         endpoint: &Endpoint,
-    ) -> Result<(Self, Vec<Memory>, Option<Relay>)> {
+    ) -> Result<(Self, Vec<Buffer>, Option<Relay>)> {
         let native = Needs::MEMORY | Needs::NATIVE;
         let label = |slot: usize| format!("slot {slot}");
         let bytes = size.bytes();
@@ -126,8 +126,8 @@ fn copy(from: &[AtomicU32], to: &[AtomicU32]) {
 }
 
 /// Host-visible memory of `device` for frames.
-fn visible(device: &Device, size: Size, count: usize) -> Result<Vec<Memory>> {
-    let all = (0..count).map(|_| Memory::host_visible(device, size.bytes()));
+fn visible(device: &Device, size: Size, count: usize) -> Result<Vec<Buffer>> {
+    let all = (0..count).map(|_| Buffer::host_visible(device, size.bytes()));
     all.collect()
 }
 
@@ -145,7 +145,7 @@ fn if_synchronized(synchronized: bool, point: Point<'_>) -> Point<'_> {
 struct Relay {
     worker: host::Queue,
     words: Vec<SharedWords>,
-    slots: Vec<Memory>,
+    slots: Vec<Buffer>,
     /// Reaches n when frame n is in its slot on the device.
     filled: Timeline,
     /// Reaches n when frame n has been copied from there.
@@ -155,7 +155,7 @@ struct Relay {
 }
 
 impl Relay {
-    fn new(worker: host::Queue, words: Vec<SharedWords>, slots: Vec<Memory>) -> Result<Self> {
+    fn new(worker: host::Queue, words: Vec<SharedWords>, slots: Vec<Buffer>) -> Result<Self> {
         let host = worker.device();
         let emptied = host.timeline("emptied")?;
         Ok(Self {
@@ -265,7 +265,7 @@ impl Producing {
 pub struct Consuming {
     queue: Queue,
     stage: Consumer,
-    readbacks: Vec<Memory>,
+    readbacks: Vec<Buffer>,
     relay: Option<Relay>,
     produced: WaitOnly,
     consumed: SignalOnly,

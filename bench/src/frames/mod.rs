@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use syncline::backend::{Device as _, Queue as _, Submitted};
 use syncline::trace::Trace;
 use syncline::{
-    Error, Link, Memory, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Slots, Timeline,
+    Buffer, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Slots, Timeline,
     WaitMode, host,
 };
 
@@ -73,7 +73,7 @@ pub enum Order {
 }
 
 /// The pixels of a frame that has finished and is not overwritten yet.
-pub(crate) fn pixels(readbacks: &[Memory], frame: u32) -> Vec<u32> {
+pub(crate) fn pixels(readbacks: &[Buffer], frame: u32) -> Vec<u32> {
     let words = readbacks[frame as usize % READBACKS].words();
     let words = words.unwrap_or_default().iter();
     words.map(|word| word.load(Ordering::Relaxed)).collect()
@@ -100,7 +100,7 @@ pub struct Pipeline {
     /// Copies slots if the two sides have no common memory.
     relaying: Option<host::Queue>,
     slots: Vec<SharedBuffer>,
-    readbacks: Vec<Memory>,
+    readbacks: Vec<Buffer>,
     /// Reaches n when frame n is in its slot.
     produced: Timeline,
     /// Reaches n when frame n is in its slot on the consumer's side. Only used with a relay.
@@ -122,7 +122,7 @@ impl Pipeline {
             .map(|_| link.buffer_or_relay(size.bytes()))
             .collect::<Result<_>>()?;
         let readbacks: Vec<_> = (0..READBACKS)
-            .map(|_| Memory::host_visible(link.right(), size.bytes()))
+            .map(|_| Buffer::host_visible(link.right(), size.bytes()))
             .collect::<Result<_>>()?;
         let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ash::vk;
 use syncline::backend::Device as _;
 use syncline::vulkan::{Buffer, Queue, QueueGuard};
-use syncline::{Device, Link, Memory, QueueKind, SharedBuffer};
+use syncline::{Device, Link, QueueKind, SharedBuffer};
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -30,7 +30,7 @@ pub(crate) struct ByHand {
     consumer: Recording,
     shader: Arc<stage::Shader>,
     _slots: Vec<SharedBuffer>,
-    readbacks: Vec<Memory>,
+    readbacks: Vec<syncline::Buffer>,
     produced: Semaphore,
     consumed: Semaphore,
     /// The position of the consumer's queue, if it has one.
@@ -219,7 +219,7 @@ impl ByHand {
             .map(|_| link.buffer(size.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
         let readbacks = (0..READBACKS)
-            .map(|_| Memory::host_visible(link.right(), size.bytes()))
+            .map(|_| syncline::Buffer::host_visible(link.right(), size.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
         let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::cuda::{Device, DeviceBuffer, Queue};
+use syncline::cuda::{Buffer, Device, Queue};
 use syncline::{QueueKind, Timeline, WaitMode};
 
 use super::{Call, Floor, Row, Variant};
@@ -46,7 +46,7 @@ const BYTES: u64 = 4096;
 /// The round trip through Syncline.
 struct Ours {
     queues: Vec<Queue>,
-    buffers: Vec<DeviceBuffer>,
+    buffers: Vec<Buffer>,
     /// Signalled by the host.
     go: Timeline,
     /// Signalled by the last queue.
@@ -56,7 +56,7 @@ struct Ours {
 }
 
 impl Ours {
-    fn new(device: &Device, buffers: &[DeviceBuffer]) -> Outcome<Self> {
+    fn new(device: &Device, buffers: &[Buffer]) -> Outcome<Self> {
         let count = buffers.len();
         let queues = (0..count).map(|_| device.queue(QueueKind::Compute, "one of many"));
         let done = (0..count).map(|_| device.timeline("done"));
@@ -98,7 +98,7 @@ impl Ours {
 /// The round trip over the timelines of the floor.
 struct Least {
     queues: Vec<Arc<least::Queue>>,
-    buffers: Vec<DeviceBuffer>,
+    buffers: Vec<Buffer>,
     go: Arc<least::Timeline>,
     open: Arc<least::Timeline>,
     done: Vec<Arc<least::Timeline>>,
@@ -107,7 +107,7 @@ struct Least {
 
 impl Least {
     /// The streams belong to the hand, which outlives this.
-    fn new(hand: &Hand, streams: &[Stream], buffers: &[DeviceBuffer]) -> Self {
+    fn new(hand: &Hand, streams: &[Stream], buffers: &[Buffer]) -> Self {
         let room = Arc::default();
         let queue = |stream: &Stream| least::Queue::new(hand, *stream, &room);
         let timeline = |_: &Stream| least::Timeline::new(hand);
@@ -145,7 +145,7 @@ impl Least {
 struct ByHand<'h> {
     hand: &'h Hand,
     streams: Vec<Stream>,
-    buffers: Vec<DeviceBuffer>,
+    buffers: Vec<Buffer>,
     /// A word of the host, one of the last stream, and one for each stream.
     words: Words,
     value: u64,
@@ -156,7 +156,7 @@ const OPEN: usize = 1;
 const DONE: usize = 2;
 
 impl<'h> ByHand<'h> {
-    fn new(hand: &'h Hand, streams: &[Stream], buffers: &[DeviceBuffer]) -> Outcome<Self> {
+    fn new(hand: &'h Hand, streams: &[Stream], buffers: &[Buffer]) -> Outcome<Self> {
         Ok(Self {
             hand,
             streams: streams.to_vec(),
@@ -191,7 +191,7 @@ impl<'h> ByHand<'h> {
     }
 }
 
-fn buffers(device: &Device, count: u64) -> Outcome<Vec<DeviceBuffer>> {
+fn buffers(device: &Device, count: u64) -> Outcome<Vec<Buffer>> {
     let buffers = (0..count).map(|_| device.buffer(BYTES));
     Ok(buffers.collect::<Result<_, _>>()?)
 }

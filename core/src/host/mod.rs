@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod buffer;
 mod counter_port;
 mod descriptor;
 mod device;
@@ -35,6 +36,7 @@ mod tasks;
 mod timing;
 mod worker;
 
+pub use buffer::Buffer;
 pub use counter_port::CounterPort;
 pub use device::{Device, Queue};
 #[cfg(syncline_loom)]

@@ -7,7 +7,7 @@ mod loss;
 use std::time::Duration;
 
 use syncline::prelude::*;
-use syncline::{Device, ErrorKind, Memory, Queue, Recorder, Slots};
+use syncline::{Buffer, Device, ErrorKind, Queue, Recorder, Slots};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -17,7 +17,7 @@ struct Engine {
     queue: Queue,
     frames: Timeline,
     slots: Slots,
-    targets: [Memory; 2],
+    targets: [Buffer; 2],
 }
 
 impl Engine {
@@ -45,8 +45,8 @@ impl Engine {
     }
 }
 
-fn targets(device: &Device, bytes: u64) -> syncline::Result<[Memory; 2]> {
-    let target = || Memory::host_visible(device, bytes);
+fn targets(device: &Device, bytes: u64) -> syncline::Result<[Buffer; 2]> {
+    let target = || Buffer::host_visible(device, bytes);
     Ok([target()?, target()?])
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use syncline::prelude::*;
 use syncline::process::{Endpoint, Listener};
-use syncline::{Device, Memory};
+use syncline::{Buffer, Device};
 
 const CHILD: &str = "SYNCLINE_TEST_FLAT";
 const ROUNDS: &str = "SYNCLINE_TEST_FLAT_ROUNDS";
@@ -157,7 +157,7 @@ fn the_process_that_opens_and_drops() {
         let device = found.open().unwrap();
         run(&name("queue and timeline"), &|| use_queue(&device));
         run(&name("memory"), &|| {
-            drop(Memory::host_visible(&device, 1 << 16))
+            drop(Buffer::host_visible(&device, 1 << 16))
         });
         run(&name("fence"), &|| {
             let queue = device.queue(QueueKind::Compute, "queue").unwrap();

@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline::{Error, Memory, host};
+use syncline::{Buffer, Error, host};
 
 /// Set in the process that runs this test alone.
 const APART: &str = "SYNCLINE_MEMORY_APART";
@@ -41,7 +41,7 @@ fn unavailable_host_memory_is_refused_and_available_memory_is_taken_once() {
     const BYTES: u64 = 96 << 20;
     let device = host::Device::new().into();
     let refused = |bytes| {
-        let refused = Memory::host_visible(&device, bytes);
+        let refused = Buffer::host_visible(&device, bytes);
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{bytes}");
     };
     refused(u64::MAX - 3);
@@ -52,7 +52,7 @@ fn unavailable_host_memory_is_refused_and_available_memory_is_taken_once() {
         ..limit
     };
     setrlimit(Resource::As, room).unwrap();
-    let memory = Memory::host_visible(&device, BYTES).unwrap();
+    let memory = Buffer::host_visible(&device, BYTES).unwrap();
     assert_eq!(memory.words().unwrap().len() as u64, BYTES / 4);
     refused(BYTES);
     setrlimit(Resource::As, limit).unwrap();

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, Inventory, Link, Memory, ProbeOptions, QueueKind, Timeline};
+use syncline::{Buffer, Device, Error, Inventory, Link, ProbeOptions, QueueKind, Timeline};
 use syncline::{cuda, vulkan};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -98,7 +98,7 @@ fn a_submission_waits_for_another_apis_binary_semaphore() {
     let imported = cuda.import_binary(rendered.export().unwrap(), "rendered");
     let imported = imported.map_err(|rejected| rejected.error).unwrap();
     let memory = link.buffer(4 << 20).unwrap();
-    let (Memory::Cuda(source), Memory::Vulkan(target)) = (memory.left(), memory.right()) else {
+    let (Buffer::Cuda(source), Buffer::Vulkan(target)) = (memory.left(), memory.right()) else {
         return;
     };
     let (writer, reader) = (

@@ -31,7 +31,7 @@ fn accessors_refuse_another_backend() {
     let line = device.timeline("line").unwrap();
     assert!(host::Queue::try_from(queue.clone()).is_ok());
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
-    let memory = syncline::Memory::host_visible(&device, 64).unwrap();
+    let memory = syncline::Buffer::host_visible(&device, 64).unwrap();
     #[cfg(feature = "cuda")]
     {
         use syncline::cuda;
@@ -39,7 +39,7 @@ fn accessors_refuse_another_backend() {
         refused(cuda::Device::try_from(device.clone()), "CUDA");
         refused(cuda::Queue::try_from(queue.clone()), "CUDA");
         refused(memory.cuda(), "CUDA");
-        refused(cuda::DeviceBuffer::try_from(memory.clone()), "CUDA");
+        refused(cuda::Buffer::try_from(memory.clone()), "CUDA");
         let work = |r: &mut syncline::Recorder<'_>| r.cuda().map(drop);
         refused(queue.submit(&[], work, &[line.signal_at(1)]), "CUDA");
     }
@@ -98,7 +98,7 @@ fn a_pair_is_one_gpu() {
             assert!(cuda.info().same_gpu(vulkan.info()));
             let link = share(&cuda, &vulkan).unwrap();
             let buffer = link.buffer(64).unwrap();
-            let (_, _): (&syncline::cuda::DeviceBuffer, &syncline::vulkan::Buffer) =
+            let (_, _): (&syncline::cuda::Buffer, &syncline::vulkan::Buffer) =
                 (buffer.left(), buffer.right());
         }
         Err(Error::NoSuchDevice { asked, have, .. }) => {

@@ -16,7 +16,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKe
 use cudarc::nvrtc::Ptx;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
-use syncline::{Memory, Point, Signal, Slots, cuda, vulkan};
+use syncline::{Buffer, Point, Signal, Slots, cuda, vulkan};
 use syncline_recipes::{
     Arguments, BLOCK, BYTES, Draw, Host, LIMIT, PTX, Renderer, SLOTS, Stop, Verdict, WORDS, end,
     link, produced,
@@ -186,14 +186,14 @@ impl Producer {
     fn produce(
         &self,
         frame: u64,
-        memory: &Memory,
+        memory: &Buffer,
         arguments: &Arguments,
         waits: &[Point<'_>],
         signal: Signal<'_>,
     ) -> Result<(), Stop> {
         let (frame, late) = (frame as u32, arguments.late());
         match (self, memory) {
-            (Self::Cuda(compute), Memory::Cuda(words)) => {
+            (Self::Cuda(compute), Buffer::Cuda(words)) => {
                 let (stream, kernel) = (compute.stream.clone(), compute.kernel.clone());
                 let words = words.clone();
                 let launch = move |recorder: &mut cuda::Recorder<'_>| {

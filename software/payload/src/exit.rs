@@ -47,7 +47,7 @@ pub fn register_destructors() {
 /// Aborts the process if another thread has begun to run the driver's destructors.
 ///
 /// A real driver would use what its destructors have freed. The exiting thread may call, unless
-/// [`STRICT`] is set: a driver can answer it with an error.
+/// `STRICT` is set: a driver can answer it with an error.
 #[inline]
 pub fn check_exit(call: &str) {
     let exits = EXITS.load(Ordering::SeqCst);

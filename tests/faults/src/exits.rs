@@ -15,7 +15,7 @@ use syncline::prelude::*;
 use syncline::process::Endpoint;
 use syncline::trace::Trace;
 use syncline::vulkan::ash::vk::BufferUsageFlags;
-use syncline::{Device, Memory, Queue, Stopwatch, host};
+use syncline::{Buffer, Device, Queue, Stopwatch, host};
 
 use crate::drivers::Drivers;
 
@@ -113,7 +113,7 @@ fn objects_of(device: &Device, objects: &mut Objects) -> Result<(), Error> {
         device.queue(QueueKind::Compute, "queue")?,
         device.timeline("line")?,
     );
-    let (used, fence) = (Memory::host_visible(device, 64)?, device.fence("fence"));
+    let (used, fence) = (Buffer::host_visible(device, 64)?, device.fence("fence"));
     let (filled, own) = (used.clone(), Arc::new(()));
     let work = move |recorder: &mut syncline::Recorder<'_>| {
         recorder.keep(own);

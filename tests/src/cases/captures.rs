@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline::cuda::{self, sys};
-use syncline::{Device, Error, Memory, Queue, QueueKind, Recorder, host};
+use syncline::{Buffer, Device, Error, Queue, QueueKind, Recorder, host};
 
 use super::{DELAY, LONG_DELAY, WORDS};
 use crate::case::{Case, Stop, Verdict, check, check_error};
@@ -181,8 +181,8 @@ impl Graph {
     }
 }
 
-fn set(stream: sys::CUstream, buffer: &Memory, value: u32) -> Verdict {
-    let Memory::Cuda(buffer) = buffer else {
+fn set(stream: sys::CUstream, buffer: &Buffer, value: u32) -> Verdict {
+    let Buffer::Cuda(buffer) = buffer else {
         return Stop::skip("not CUDA's memory");
     };
     // SAFETY: the buffer has that many words, and lives until the case has waited for the stream.

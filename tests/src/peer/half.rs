@@ -10,7 +10,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
 use syncline::process::Endpoint;
 use syncline::{
-    Device, Error, Fence, KeptPoint, Memory, Point, Queue, QueueKind, Signal, Timeline,
+    Buffer, Device, Error, Fence, KeptPoint, Point, Queue, QueueKind, Signal, Timeline,
     handle::SharedWords,
 };
 
@@ -45,7 +45,7 @@ pub struct Half {
     pub(super) late: Option<Late>,
     pub(super) expected: Option<Fence>,
     words: Option<SharedWords>,
-    memory: Option<Memory>,
+    memory: Option<Buffer>,
     queue: Option<Queue>,
     /// Signalled by the queue's submissions that wait for something, one value for each.
     after: Option<Timeline>,
@@ -508,7 +508,7 @@ impl Half {
     ///
     /// It is a range of a buffer behind another one. The other process does as for other memory.
     #[cfg(feature = "vulkan")]
-    fn own_memory(&self, bytes: u64) -> Result<Option<Memory>, Stop> {
+    fn own_memory(&self, bytes: u64) -> Result<Option<Buffer>, Stop> {
         let (plan, endpoint, devices) = (self.plan()?, self.endpoint()?, self.devices());
         let (label, peers) = ("memory", [&endpoint]);
         let is_home = plan.home().id() == Party::of(&devices[0]).id();
@@ -558,7 +558,7 @@ impl Half {
         self.copies(value)
     }
 
-    pub(super) fn memory(&self) -> Result<Memory, Stop> {
+    pub(super) fn memory(&self) -> Result<Buffer, Stop> {
         let memory = self.memory.clone();
         memory.map_or_else(|| Stop::fail("there is no memory"), Ok)
     }

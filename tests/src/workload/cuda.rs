@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use syncline::Result;
-use syncline::cuda::{Device, DeviceBuffer, Function, Recorder};
+use syncline::cuda::{Buffer, Device, Function, Recorder};
 
 /// A kernel of one thread that polls the GPU's clock until the time is over.
 const DELAY: &str = include_str!("delay.ptx");
@@ -32,7 +32,7 @@ pub(super) struct Kernels {
 #[derive(Clone, Debug)]
 pub struct Latch {
     hold: Function,
-    word: DeviceBuffer,
+    word: Buffer,
 }
 
 /// Loads the kernels. That may synchronize the context, so call it while no work is in flight.

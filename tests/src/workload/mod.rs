@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use syncline::backend::Device as _;
-use syncline::{Device, Error, Memory, Recorder, Result, Timeline, connect};
+use syncline::{Buffer, Device, Error, Recorder, Result, Timeline, connect};
 
 use crate::Subject;
 
@@ -50,7 +50,7 @@ pub enum Latch {
 pub(crate) struct Loss {
     latch: Latch,
     /// Set by work behind the latch, unless the work itself loses the device.
-    begun: Memory,
+    begun: Buffer,
 }
 
 impl Equipped {
@@ -154,18 +154,18 @@ fn foreign() -> Error {
 
 impl Subject for Equipped {
     type Device = Device;
-    type Buffer = Memory;
+    type Buffer = Buffer;
     type Latch = Latch;
 
     fn device(&self) -> &Device {
         &self.device
     }
 
-    fn buffer(&self, words: usize) -> Result<Memory> {
-        Memory::host_visible(&self.device, words as u64 * 4)
+    fn buffer(&self, words: usize) -> Result<Buffer> {
+        Buffer::host_visible(&self.device, words as u64 * 4)
     }
 
-    fn read(buffer: &Memory) -> Vec<u32> {
+    fn read(buffer: &Buffer) -> Vec<u32> {
         let words = buffer.words().unwrap_or_default();
         words
             .iter()
@@ -173,11 +173,11 @@ impl Subject for Equipped {
             .collect()
     }
 
-    fn fill(recorder: &mut Recorder<'_>, buffer: &Memory, value: u32) -> Result<()> {
+    fn fill(recorder: &mut Recorder<'_>, buffer: &Buffer, value: u32) -> Result<()> {
         recorder.fill(buffer, value)
     }
 
-    fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
+    fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
         recorder.copy(from, to)
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use syncline_core::QueueKind;
 use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
-use syncline_cuda::{Device, DeviceBuffer, Queue, Recorder, sys};
+use syncline_cuda::{Buffer, Device, Queue, Recorder, sys};
 
 use crate::common::{LIMIT, alone, open};
 
@@ -61,12 +61,12 @@ impl Setup {
     /// Allocates words on the device.
     ///
     /// A graph that copies from host memory to host memory does so when it is launched.
-    pub(crate) fn memory(&self) -> DeviceBuffer {
+    pub(crate) fn memory(&self) -> Buffer {
         self.device.buffer(WORDS * 4).unwrap()
     }
 
     /// Allocates words that the host can read.
-    pub(crate) fn words(&self) -> DeviceBuffer {
+    pub(crate) fn words(&self) -> Buffer {
         self.device.host_buffer(WORDS * 4).unwrap()
     }
 
@@ -163,12 +163,12 @@ pub(crate) fn launch(
     }
 }
 
-pub(crate) fn set(stream: sys::CUstream, buffer: &DeviceBuffer, value: u32) {
+pub(crate) fn set(stream: sys::CUstream, buffer: &Buffer, value: u32) {
     // SAFETY: the buffer has that many words and lives until the test ends.
     ok(unsafe { sys::cuMemsetD32Async(buffer.pointer(), value, WORDS as usize, stream) });
 }
 
-pub(crate) fn copy(stream: sys::CUstream, from: &DeviceBuffer, to: &DeviceBuffer) {
+pub(crate) fn copy(stream: sys::CUstream, from: &Buffer, to: &Buffer) {
     // SAFETY: as for `set`.
     ok(unsafe {
         sys::cuMemcpyDtoDAsync_v2(to.pointer(), from.pointer(), WORDS as usize * 4, stream)
@@ -222,7 +222,7 @@ pub(crate) trait ReadNow {
     fn read_words_now(&self) -> Vec<u32>;
 }
 
-impl ReadNow for DeviceBuffer {
+impl ReadNow for Buffer {
     fn read_words_now(&self) -> Vec<u32> {
         let words = self.as_words().unwrap();
         words

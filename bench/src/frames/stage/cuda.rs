@@ -9,8 +9,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::cuda::{self, DeviceBuffer, Function, Recorder};
-use syncline::{Memory, Result};
+use syncline::Result;
+use syncline::cuda::{self, Buffer, Function, Recorder};
 
 use super::foreign;
 use crate::frames::Size;
@@ -21,14 +21,18 @@ use crate::frames::compute::{
 /// The wave field.
 pub(crate) struct Waves {
     size: Size,
-    pub(crate) field: [DeviceBuffer; 2],
-    pub(crate) slots: Vec<DeviceBuffer>,
+    pub(crate) field: [Buffer; 2],
+    pub(crate) slots: Vec<Buffer>,
     pub(crate) step: Function,
     delay: Function,
 }
 
 impl Waves {
-    pub(crate) fn new(device: &cuda::Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
+    pub(crate) fn new(
+        device: &cuda::Device,
+        size: Size,
+        slots: Vec<syncline::Buffer>,
+    ) -> Result<Self> {
         let module = device.module(WAVE_PTX)?;
         Ok(Self {
             size,
@@ -80,9 +84,9 @@ impl Waves {
 /// The shader.
 pub(crate) struct Shader {
     size: Size,
-    pub(crate) slots: Vec<DeviceBuffer>,
-    pub(crate) readbacks: Vec<DeviceBuffer>,
-    pub(crate) rgba: DeviceBuffer,
+    pub(crate) slots: Vec<Buffer>,
+    pub(crate) readbacks: Vec<Buffer>,
+    pub(crate) rgba: Buffer,
     pub(crate) shade: Function,
 }
 
@@ -90,8 +94,8 @@ impl Shader {
     pub(crate) fn new(
         device: &cuda::Device,
         size: Size,
-        slots: Vec<Memory>,
-        readbacks: Vec<Memory>,
+        slots: Vec<syncline::Buffer>,
+        readbacks: Vec<syncline::Buffer>,
     ) -> Result<Self> {
         Ok(Self {
             size,
@@ -134,9 +138,9 @@ fn pointer<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }
 
-fn buffers(memories: Vec<Memory>) -> Result<Vec<DeviceBuffer>> {
+fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
     let buffer = |memory| match memory {
-        Memory::Cuda(buffer) => Ok(buffer),
+        syncline::Buffer::Cuda(buffer) => Ok(buffer),
         _ => Err(foreign()),
     };
     memories.into_iter().map(buffer).collect()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use syncline::host::Recorder;
-use syncline::{Memory, Result};
+use syncline::{Buffer, Result};
 
 use crate::frames::Size;
 use crate::frames::compute::reference::{shade_into, step};
@@ -15,11 +15,11 @@ use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buf
 pub(crate) struct Waves {
     size: Size,
     field: Arc<[Vec<AtomicU32>; 2]>,
-    slots: Arc<[Memory]>,
+    slots: Arc<[Buffer]>,
 }
 
 impl Waves {
-    pub(crate) fn new(size: Size, slots: Vec<Memory>) -> Self {
+    pub(crate) fn new(size: Size, slots: Vec<Buffer>) -> Self {
         let still = || (0..size.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
         Self {
             size,
@@ -60,12 +60,12 @@ impl Waves {
 /// The shader.
 pub(crate) struct Shader {
     size: Size,
-    slots: Arc<[Memory]>,
-    readbacks: Arc<[Memory]>,
+    slots: Arc<[Buffer]>,
+    readbacks: Arc<[Buffer]>,
 }
 
 impl Shader {
-    pub(crate) fn new(size: Size, slots: Vec<Memory>, readbacks: Vec<Memory>) -> Self {
+    pub(crate) fn new(size: Size, slots: Vec<Buffer>, readbacks: Vec<Buffer>) -> Self {
         Self {
             size,
             slots: slots.into(),

@@ -11,7 +11,7 @@ mod vulkan_kernel;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::{Device, Error, Memory, Recorder, Result};
+use syncline::{Buffer, Device, Error, Recorder, Result};
 
 use crate::frames::Size;
 
@@ -33,7 +33,7 @@ pub(crate) enum Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(device: &Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
+    pub(crate) fn new(device: &Device, size: Size, slots: Vec<Buffer>) -> Result<Self> {
         Ok(match device {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
@@ -85,8 +85,8 @@ impl Consumer {
     pub(crate) fn new(
         device: &Device,
         size: Size,
-        slots: Vec<Memory>,
-        readbacks: Vec<Memory>,
+        slots: Vec<Buffer>,
+        readbacks: Vec<Buffer>,
     ) -> Result<Self> {
         Ok(match device {
             #[cfg(feature = "cuda")]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ash::vk;
+use syncline::Result;
 use syncline::vulkan::{self, Buffer, Recorder};
-use syncline::{Memory, Result};
 
 use super::foreign;
 use super::vulkan_kernel::{Bindings, Kernel};
@@ -35,7 +35,11 @@ pub(crate) struct Waves {
 }
 
 impl Waves {
-    pub(crate) fn new(device: &vulkan::Device, size: Size, slots: Vec<Memory>) -> Result<Self> {
+    pub(crate) fn new(
+        device: &vulkan::Device,
+        size: Size,
+        slots: Vec<syncline::Buffer>,
+    ) -> Result<Self> {
         let field = [
             device.device_buffer(size.bytes(), STORAGE)?,
             device.device_buffer(size.bytes(), STORAGE)?,
@@ -109,8 +113,8 @@ impl Shader {
     pub(crate) fn new(
         device: &vulkan::Device,
         size: Size,
-        slots: Vec<Memory>,
-        readbacks: Vec<Memory>,
+        slots: Vec<syncline::Buffer>,
+        readbacks: Vec<syncline::Buffer>,
     ) -> Result<Self> {
         let (slots, readbacks) = (buffers(slots)?, buffers(readbacks)?);
         // Pixels are written to fast memory, and copied to memory that the host can read.
@@ -215,9 +219,9 @@ impl Delay {
     }
 }
 
-fn buffers(memories: Vec<Memory>) -> Result<Vec<Buffer>> {
+fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
     let buffer = |memory| match memory {
-        Memory::Vulkan(buffer) => Ok(buffer),
+        syncline::Buffer::Vulkan(buffer) => Ok(buffer),
         _ => Err(foreign()),
     };
     memories.into_iter().map(buffer).collect()

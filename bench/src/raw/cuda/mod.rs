@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::ptr::null_mut;
 
 use cudarc::driver::sys;
-use syncline::cuda::{Device, DeviceBuffer, Function};
+use syncline::cuda::{Buffer, Device, Function};
 
 pub(crate) use chain::Chain;
 pub(crate) use kernel::Small;
@@ -263,7 +263,7 @@ impl Calls {
     /// `cuMemsetD32Async` of the whole buffer with 0. Rows keep the buffer until the stream is
     /// idle.
     #[inline]
-    pub(crate) fn clear(&self, buffer: &DeviceBuffer, stream: Stream) -> Outcome<()> {
+    pub(crate) fn clear(&self, buffer: &Buffer, stream: Stream) -> Outcome<()> {
         let words = (buffer.bytes() / 4) as usize;
         // SAFETY: this many words of device memory, and a live stream of the current context.
         judge("cuMemsetD32Async", unsafe {
@@ -275,12 +275,7 @@ impl Calls {
     ///
     /// The caller keeps both until the stream is idle.
     #[cfg(feature = "vulkan")]
-    pub(crate) fn copy(
-        &self,
-        from: &DeviceBuffer,
-        to: &DeviceBuffer,
-        stream: Stream,
-    ) -> Outcome<()> {
+    pub(crate) fn copy(&self, from: &Buffer, to: &Buffer, stream: Stream) -> Outcome<()> {
         let bytes = from.bytes().min(to.bytes()) as usize;
         // SAFETY: this many bytes of device memory on both sides, and a live stream of the current
         // context.

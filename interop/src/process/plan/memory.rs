@@ -20,7 +20,7 @@ use syncline_core::{
 
 use super::execution::Execution;
 use crate::any::Device;
-use crate::memory::Memory;
+use crate::buffer::Buffer;
 use crate::negotiate::{Mechanism, Needs, PartyId, Plan};
 use crate::process::closing::PeerFd;
 use crate::process::endpoint::Endpoint;
@@ -57,7 +57,7 @@ impl Plan {
         devices: &[Device],
         peers: &[&Endpoint],
         timeout: Duration,
-    ) -> Result<Vec<(PartyId, Memory)>> {
+    ) -> Result<Vec<(PartyId, Buffer)>> {
         let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
         execution.require_memory()?;
         if execution.is_home() {
@@ -85,7 +85,7 @@ impl Plan {
         devices: &[Device],
         peers: &[&Endpoint],
         timeout: Duration,
-    ) -> Result<Vec<(PartyId, Memory)>> {
+    ) -> Result<Vec<(PartyId, Buffer)>> {
         let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
         execution.require_memory()?;
         execution.export_own(buffer)
@@ -126,17 +126,18 @@ impl Execution<'_> {
         own.map(handle).collect()
     }
 
-    fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
+    fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Buffer)>> {
         match self.device(self.plan().home().id()) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
                 let (buffer, exported) = cuda.export_buffer(bytes)?;
-                self.hand_out(Memory::Cuda(buffer), 0, &exported)
+                self.hand_out(Buffer::Cuda(buffer), 0, &exported)
             }
             #[cfg(feature = "vulkan")]
             Some(Device::Vulkan(vulkan)) => {
-                let (buffer, exported) = vulkan.export_buffer(bytes, crate::buffer::STORAGE)?;
-                self.hand_out(Memory::Vulkan(buffer), 0, &exported)
+                let (buffer, exported) =
+                    vulkan.export_buffer(bytes, crate::shared_buffer::STORAGE)?;
+                self.hand_out(Buffer::Vulkan(buffer), 0, &exported)
             }
             _ => {
                 let _ = bytes;
@@ -147,7 +148,7 @@ impl Execution<'_> {
 
     /// Exports a buffer of the application.
     #[cfg(feature = "vulkan")]
-    fn export_own(&self, buffer: &vulkan::Buffer) -> Result<Vec<(PartyId, Memory)>> {
+    fn export_own(&self, buffer: &vulkan::Buffer) -> Result<Vec<(PartyId, Buffer)>> {
         let Some(Device::Vulkan(exporter)) = self.device(self.plan().home().id()) else {
             return Err(self.cannot("only Vulkan's devices share a buffer of the application"));
         };
@@ -165,7 +166,7 @@ impl Execution<'_> {
             ));
         }
         let (offset, exported) = (buffer.offset_in_allocation(), buffer.allocation().export()?);
-        self.hand_out(Memory::Vulkan(buffer.clone()), offset, &exported)
+        self.hand_out(Buffer::Vulkan(buffer.clone()), offset, &exported)
     }
 
     /// Imports the home's memory into the devices of this process, and sends it to the others.
@@ -174,10 +175,10 @@ impl Execution<'_> {
     #[cfg(any(feature = "cuda", feature = "vulkan"))]
     fn hand_out(
         &self,
-        buffer: Memory,
+        buffer: Buffer,
         offset: u64,
         exported: &MemoryFd,
-    ) -> Result<Vec<(PartyId, Memory)>> {
+    ) -> Result<Vec<(PartyId, Buffer)>> {
         let home = self.plan().home().id();
         let extent = Extent {
             size: exported.info().size,
@@ -219,7 +220,7 @@ impl Execution<'_> {
         Ok(all)
     }
 
-    fn import_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Memory)>> {
+    fn import_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Buffer)>> {
         let expected = self.memory_handles(self.here());
         if expected.is_empty() {
             return Ok(Vec::new());
@@ -257,7 +258,7 @@ impl Execution<'_> {
     }
 
     /// Imports the memory behind `fd` into the device `id` of this process.
-    fn import(&self, id: PartyId, fd: OwnedFd, extent: Extent) -> Result<Memory> {
+    fn import(&self, id: PartyId, fd: OwnedFd, extent: Extent) -> Result<Buffer> {
         let origin: Origin = self.plan().home().origin();
         match self.device(id) {
             #[cfg(feature = "cuda")]
@@ -267,7 +268,7 @@ impl Execution<'_> {
                 // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles.
                 let handle = unsafe { handle(fd, origin, extent) };
                 let whole = cuda.import_memory(handle)?;
-                Ok(Memory::Cuda(match extent.dedicated {
+                Ok(Buffer::Cuda(match extent.dedicated {
                     true => whole,
                     false => whole.view(extent.offset, extent.length)?,
                 }))
@@ -276,11 +277,11 @@ impl Execution<'_> {
             Some(Device::Vulkan(vulkan)) => {
                 // SAFETY: as above.
                 let handle = unsafe { handle(fd, origin, extent) };
-                Ok(Memory::Vulkan(if extent.dedicated {
+                Ok(Buffer::Vulkan(if extent.dedicated {
                     vulkan.import_buffer(handle)?
                 } else {
                     let whole = vulkan.import_allocation(handle)?;
-                    whole.range(extent.offset, extent.length, crate::buffer::STORAGE)?
+                    whole.range(extent.offset, extent.length, crate::shared_buffer::STORAGE)?
                 }))
             }
             _ => {

@@ -19,7 +19,7 @@ use clap::Parser;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk::{self, Handle as _};
 use syncline::vulkan::{AdoptInfo, Enabled};
-use syncline::{Memory, Slots, Timeline, cuda, vulkan};
+use syncline::{Buffer, Slots, Timeline, cuda, vulkan};
 use syncline_recipes::{
     Arguments, BYTES, Draw, Host, LIMIT, SLOTS, Stop, Verdict, end, link, produced,
 };
@@ -95,7 +95,7 @@ fn frames(
         let free = [slot.free()];
         let waits = if arguments.no_sync { &[] } else { &free[..] };
         match (&host, &borrowed.cuda, buffer.right()) {
-            (None, Some((device, stream)), Memory::Cuda(words)) => {
+            (None, Some((device, stream)), Buffer::Cuda(words)) => {
                 // The stream waits by an empty submission of Syncline. After `settle` it is in the
                 // stream, so the engine's next command comes after it.
                 stream.submit(waits, |_| Ok(()), &[])?;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Memory, Point, QueueKind, Signal, cuda};
+use syncline::{Buffer, Device, Point, QueueKind, Signal, cuda};
 use syncline_recipes::{Arguments, BLOCK, Host, LIMIT, PTX, Stop, WORDS};
 
 /// Opens the first CUDA device.
@@ -45,14 +45,14 @@ impl Producer {
     pub(crate) fn produce(
         &self,
         frame: u64,
-        memory: &Memory,
+        memory: &Buffer,
         arguments: &Arguments,
         waits: &[Point<'_>],
         signal: Signal<'_>,
     ) -> Result<(), Stop> {
         let (mut frame, late) = (frame as u32, arguments.late());
         match (self, memory) {
-            (Self::Cuda(queue, kernel), Memory::Cuda(words)) => {
+            (Self::Cuda(queue, kernel), Buffer::Cuda(words)) => {
                 let (kernel, words) = (kernel.clone(), words.clone());
                 let launch = move |recorder: &mut cuda::Recorder<'_>| {
                     let (mut pointer, mut count) = (words.pointer(), WORDS);

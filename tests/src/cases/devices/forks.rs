@@ -7,7 +7,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::info::BackendKind;
 use syncline::trace::Trace;
 use syncline::wait::future;
-use syncline::{Device, Error, ErrorKind, Found, Memory, QueueKind};
+use syncline::{Buffer, Device, Error, ErrorKind, Found, QueueKind};
 
 use super::{look, open_again};
 use crate::case::{Stop, Verdict, check, equipped_cases};
@@ -48,7 +48,7 @@ fn drops(world: &World<Equipped>) -> Verdict {
     let queue = device.queue(QueueKind::Compute, "forks")?;
     let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
     let (fence, timed) = (device.fence("fence"), device.timed_fence("timed"));
-    let buffer = Memory::host_visible(&device, WORDS as u64 * 4)?;
+    let buffer = Buffer::host_visible(&device, WORDS as u64 * 4)?;
     let trace = Trace::new();
     trace.follow(&queue).ok();
     queue.submit(&[], filling::<Equipped>(&buffer, 1), &[line.signal_at(1)])?;
@@ -155,7 +155,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
                 device.queue(QueueKind::Compute, "child").map(drop),
             ),
             ("check", device.check()),
-            ("make a buffer", Memory::host_visible(device, 64).map(drop)),
+            ("make a buffer", Buffer::host_visible(device, 64).map(drop)),
         ];
         // Words of the host are memory of this process.
         let own_memory = usize::from(matches!(device, Device::Host(_)));

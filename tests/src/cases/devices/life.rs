@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, Memory, QueueKind};
+use syncline::{Buffer, Error, QueueKind};
 
 use super::{look, open_again};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
@@ -140,7 +140,7 @@ fn objects_keep_it(world: &World<Equipped>) -> Verdict {
         let queue = device.queue(QueueKind::Compute, "kept")?;
         let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
         let fence = device.fence("fence");
-        let buffer = Memory::host_visible(&device, WORDS as u64 * 4)?;
+        let buffer = Buffer::host_visible(&device, WORDS as u64 * 4)?;
         queue.submit(
             &[gate.at(1)],
             filling::<Equipped>(&buffer, 5),

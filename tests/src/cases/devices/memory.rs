@@ -2,7 +2,7 @@
 
 use syncline::backend::Device as _;
 use syncline::handle::SharedWords;
-use syncline::{Device, Error, Memory, Result};
+use syncline::{Buffer, Device, Error, Result};
 
 use crate::World;
 use crate::case::{Verdict, check, equipped_cases};
@@ -20,7 +20,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
     for bytes in [0, 1, 3, 6, 4097] {
         let mut made = vec![
             ("memory", SharedWords::new(bytes).map(drop)),
-            (&*own, Memory::host_visible(device, bytes).map(drop)),
+            (&*own, Buffer::host_visible(device, bytes).map(drop)),
             (&*own, link.buffer_or_relay(bytes).map(drop)),
         ];
         made.extend(
@@ -44,7 +44,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
         }
     }
     for bytes in [4, 4100] {
-        let made = Memory::host_visible(device, bytes)?;
+        let made = Buffer::host_visible(device, bytes)?;
         check!(made.bytes() == bytes, "{bytes} bytes became {made:?}");
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Memory, QueueKind, Recorder, Result, SharedBuffer, host};
+use syncline::{Buffer, QueueKind, Recorder, Result, SharedBuffer, host};
 
 use crate::Subject as _;
 use crate::case::Stop;
@@ -13,7 +13,7 @@ use crate::workload::Equipped;
 /// Does the same as [`Subject::fill`](crate::Subject::fill), also for another device's memory.
 ///
 /// That is memory which the host can address.
-pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> Result<()> {
+pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Buffer, value: u32) -> Result<()> {
     match (recorder, memory.words().is_some()) {
         (Recorder::Host(recorder), true) => {
             let memory = memory.clone();
@@ -30,7 +30,7 @@ pub(super) fn fill(recorder: &mut Recorder<'_>, memory: &Memory, value: u32) -> 
 /// Does the same as [`Subject::copy`](crate::Subject::copy), also for another device's memory.
 ///
 /// That is memory which the host can address.
-pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Memory, to: &Memory) -> Result<()> {
+pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
     match recorder {
         Recorder::Host(recorder) => {
             let (from, to) = (from.clone(), to.clone());

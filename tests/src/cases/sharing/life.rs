@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, Memory, QueueKind};
+use syncline::{Buffer, Error, QueueKind};
 
 use super::super::cause;
 use super::super::devices::{look, open_again};
@@ -34,7 +34,7 @@ fn dropped_link(world: &World<Equipped>) -> Verdict {
     let (line, gate) = (link.timeline("line")?, link.timeline("gate")?);
     let carried = world.left.own(link.timeline("carried")?);
     let shared = link.buffer_or_relay(256)?;
-    let target = Memory::host_visible(&right, 256)?;
+    let target = Buffer::host_visible(&right, 256)?;
     let queues = (
         left.queue(QueueKind::Compute, "left")?,
         right.queue(QueueKind::Compute, "right")?,

@@ -3,7 +3,7 @@
 
 use syncline::backend::Device as _;
 use syncline::handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected};
-use syncline::{Device, Error, Memory, cuda};
+use syncline::{Buffer, Device, Error, cuda};
 
 use super::bridge::{copy, fill};
 use super::ranges::{BYTES, Both, RANGES, exchange, expected};
@@ -39,7 +39,7 @@ fn exporter(world: &World<Equipped>) -> Result<(usize, &cuda::Device, &Device), 
 
 /// What a device that imports memory makes of it: one range at a time.
 enum Imported {
-    Cuda(cuda::DeviceBuffer),
+    Cuda(cuda::Buffer),
     #[cfg(feature = "vulkan")]
     Vulkan(syncline::vulkan::Allocation),
 }
@@ -70,19 +70,19 @@ impl Imported {
         }
     }
 
-    fn range(&self, offset: u64, bytes: u64) -> syncline::Result<Memory> {
+    fn range(&self, offset: u64, bytes: u64) -> syncline::Result<Buffer> {
         Ok(match self {
-            Self::Cuda(whole) => Memory::Cuda(whole.view(offset, bytes)?),
+            Self::Cuda(whole) => Buffer::Cuda(whole.view(offset, bytes)?),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(whole) => {
-                Memory::Vulkan(whole.range(offset, bytes, Default::default())?)
+                Buffer::Vulkan(whole.range(offset, bytes, Default::default())?)
             }
         })
     }
 }
 
 /// The views of both sides, in the order of the sides.
-fn both(side: usize, made: Memory, imported: Memory) -> Both {
+fn both(side: usize, made: Buffer, imported: Buffer) -> Both {
     match side {
         0 => [made, imported],
         _ => [imported, made],
@@ -100,7 +100,7 @@ fn passed(world: &World<Equipped>) -> Verdict {
     );
     let imported = Imported::of(to, handle)?;
     for offset in [BEFORE, BEFORE / 2] {
-        let made = Memory::Cuda(whole.view(offset, BYTES)?);
+        let made = Buffer::Cuda(whole.view(offset, BYTES)?);
         // In Vulkan, the second buffer overlaps the first one.
         let both_of = both(side, made, imported.range(offset, BYTES)?);
         let mut parts = Vec::new();
@@ -125,7 +125,7 @@ fn kept(world: &World<Equipped>) -> Verdict {
     let stall = devices[maker].stall()?;
     let (whole, handle) = from.export_buffer(BYTES)?;
     let imported = Imported::of(to, handle)?.range(4096, 4 * WORDS as u64)?;
-    let made = Memory::Cuda(whole.view(4096, 4 * WORDS as u64)?);
+    let made = Buffer::Cuda(whole.view(4096, 4 * WORDS as u64)?);
     let latch = stall.latch();
     let work = move |recorder: &mut syncline::Recorder<'_>| {
         latch.block(recorder)?;

@@ -1,6 +1,6 @@
 //! X8, D4, E5: ranges of shared memory, and memory that the application has allocated.
 
-use syncline::{Error, Memory, SharedBuffer};
+use syncline::{Buffer, Error, SharedBuffer};
 
 use super::bridge::{copy, fill};
 use crate::case::{Stop, Verdict, check, check_error};
@@ -43,7 +43,7 @@ pub(super) fn expected(base: u32, first: u32) -> Vec<u32> {
 }
 
 /// The views of one memory, of the left and of the right side.
-pub(super) type Both = [Memory; 2];
+pub(super) type Both = [Buffer; 2];
 
 pub(super) fn both(of: &SharedBuffer) -> Both {
     [of.left().clone(), of.right().clone()]
@@ -85,7 +85,7 @@ pub(super) fn exchange(
         let targets = parts
             .iter()
             .map(|part| device.buffer(part[0].bytes() as usize / 4));
-        let targets: Vec<Memory> = targets.collect::<syncline::Result<_>>()?;
+        let targets: Vec<Buffer> = targets.collect::<syncline::Result<_>>()?;
         let pairs = parts
             .iter()
             .map(|part| side_of(part, reader))
@@ -303,7 +303,7 @@ mod application {
         let at = adopted[0].offset_in_allocation() + HALF;
         let behind = adopted[0].allocation();
         let behind = behind.buffer(at, HALF, vulkan::ash::vk::BufferUsageFlags::empty())?;
-        let both = [Memory::Vulkan(adopted[0].clone()), Memory::Vulkan(behind)];
+        let both = [Buffer::Vulkan(adopted[0].clone()), Buffer::Vulkan(behind)];
         let is_left =
             matches!(world.left.library(), syncline::Device::Vulkan(of) if of.id() == device.id());
         let (queues, other) = match is_left {
