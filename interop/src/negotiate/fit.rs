@@ -542,9 +542,11 @@ fn memory_exporter(all: &Requirements) -> Result<Option<usize>, Obstacles> {
 }
 
 /// The obstacles between memory of `exporter` and its import by `importer`.
-fn memory_obstacles(exporter: &Party, importer: &Party) -> Obstacles {
+pub(crate) fn memory_obstacles(exporter: &Party, importer: &Party) -> Obstacles {
     let add = |reason| vec![Obstacle::of([exporter, importer], reason)];
-    if !importer.imports(HandleKind::MemoryOpaqueFd) {
+    if !exporter.exports(HandleKind::MemoryOpaqueFd) {
+        add(format!("{exporter} exports no memory"))
+    } else if !importer.imports(HandleKind::MemoryOpaqueFd) {
         add(format!("{importer} imports no memory"))
     } else if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
         add(different_gpus(exporter, importer))

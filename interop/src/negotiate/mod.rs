@@ -37,6 +37,7 @@ pub use binary::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
 pub(crate) use conflict::list;
 pub use conflict::{Conflict, Obstacle, Way};
 pub use decide::negotiate;
+pub(crate) use fit::memory_obstacles;
 pub(crate) use make::Timelines;
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;

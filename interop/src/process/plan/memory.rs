@@ -21,7 +21,7 @@ use syncline_core::{
 use super::execution::Execution;
 use crate::any::Device;
 use crate::buffer::Buffer;
-use crate::negotiate::{Mechanism, Needs, PartyId, Plan};
+use crate::negotiate::{Mechanism, Needs, Party, PartyId, Plan, list, memory_obstacles};
 use crate::process::closing::PeerFd;
 use crate::process::endpoint::Endpoint;
 use crate::process::handover::{OutgoingObject, hand_over};
@@ -47,7 +47,8 @@ impl Plan {
     /// may keep the memory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan shares no device memory. Use
+    /// [`Error::Unsupported`] if the plan shares no device memory, or if a device cannot import
+    /// that of the home, for example between different GPUs. Use
     /// [words](Endpoint::send_words) of host memory then. [`Error::Message`] if the processes give
     /// different sizes. Otherwise the errors of [`Plan::make_across`].
     pub fn memory_across(
@@ -93,27 +94,40 @@ impl Plan {
 }
 
 impl Execution<'_> {
-    /// Refuses a plan that shares no device memory.
+    /// Refuses a plan that shares no device memory, or none that its home exports to all importers.
     fn require_memory(&self) -> Result<()> {
         let mut parties = self.plan().parties().iter();
         // With a counter in shared memory, the plan's home exports memory, or none goes with it.
         let counter = Mechanism::SharedMemory;
         let goes = self.is_external()
             || self.plan().mechanism() == counter && self.plan().home().is_driven();
-        if goes && parties.any(|party| party.needs().contains(Needs::MEMORY)) {
-            return Ok(());
+        if !goes || !parties.any(|party| party.needs().contains(Needs::MEMORY)) {
+            return Err(self.cannot("no memory of a device goes with it"));
         }
-        Err(self.cannot("no memory of a device goes with it"))
+        // Negotiation requires this only for memory that may leave the process.
+        let home = self.plan().home();
+        let importing = self.importing();
+        let obstacles: Vec<_> = importing
+            .flat_map(|importer| memory_obstacles(home, importer))
+            .collect();
+        match &obstacles[..] {
+            [] => Ok(()),
+            obstacles => Err(self.cannot(list(obstacles))),
+        }
+    }
+
+    /// The parties whose devices import the memory.
+    fn importing(&self) -> impl Iterator<Item = &Party> {
+        let home = self.plan().home().id();
+        let parties = self.plan().parties().iter();
+        parties.filter(move |party| {
+            party.is_driven() && party.id() != home && party.needs().contains(Needs::MEMORY)
+        })
     }
 
     /// The devices that import the memory.
     fn importers(&self) -> impl Iterator<Item = PartyId> {
-        let home = self.plan().home().id();
-        let parties = self.plan().parties().iter();
-        let imports = parties.filter(move |party| {
-            party.is_driven() && party.id() != home && party.needs().contains(Needs::MEMORY)
-        });
-        imports.map(|party| party.id())
+        self.importing().map(Party::id)
     }
 
     /// The handles that go to `process`: one for each of its importing devices.

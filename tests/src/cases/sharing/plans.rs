@@ -28,6 +28,7 @@ equipped_cases! {
     "plan.what_cannot_be_made": [X1 E5] => cannot;
     "plan.with_times": [X1 M6] => times;
     "plan.a_bridge_for_who_wants_their_own": [X1 X6] => bridge;
+    "plan.memory_or_unsupported": [X1 X8 E5] => memory;
 }
 
 impl From<Conflict> for Stop {
@@ -431,5 +432,30 @@ fn bridge(world: &World<Equipped>) -> Verdict {
         waits.at(2).wait(patience()),
         Error::Cancelled { value: 2, .. }
     );
+    Ok(())
+}
+
+/// Memory of each plan reaches both devices, or the call says that it is unsupported.
+fn memory(world: &World<Equipped>) -> Verdict {
+    if !world.is_pair() {
+        return Stop::skip("there is one device");
+    }
+    let (left, mut right) = sides(world);
+    let left = left.signals().needing(Needs::MEMORY);
+    let devices = devices(world);
+    let mut shown = Vec::new();
+    while let Ok(plan) = negotiate([left.clone(), right.clone().waits().needing(Needs::MEMORY)]) {
+        let made = plan.memory_across("planned", 64, &devices, &[], patience());
+        shown.push(match made {
+            Ok(made) => {
+                check!(made.len() == 2, "{plan}: {} have memory", made.len());
+                format!("{}: shared", plan.mechanism())
+            }
+            Err(Error::Unsupported { .. }) => format!("{}: refused", plan.mechanism()),
+            Err(other) => return Stop::fail(format!("{plan}: {other}")),
+        });
+        right = right.avoiding(plan.mechanism());
+    }
+    note(shown.join("; "));
     Ok(())
 }
