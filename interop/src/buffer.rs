@@ -2,7 +2,11 @@
 
 use std::sync::atomic::AtomicU32;
 
-use syncline_core::{Error, Result, error::Object, host};
+#[cfg(any(feature = "cuda", feature = "vulkan", doc))]
+use syncline_core::Error;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use syncline_core::error::Object;
+use syncline_core::{Result, host};
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use crate::another_backend::another_backend;

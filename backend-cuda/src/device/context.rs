@@ -186,6 +186,10 @@ impl Context {
             return;
         }
         let Ok(_bound) = self.bind_outside_capture() else {
+            // The end of a context frees its memory, but not this, which belongs to none.
+            if matches!(resource, Resource::Mapped(_)) {
+                resource.free(&self.driver);
+            }
             return;
         };
         resource.free(&self.driver);

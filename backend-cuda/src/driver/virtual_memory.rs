@@ -208,7 +208,9 @@ impl Driver {
             return Err(Code::not_supported(EXPORT));
         }
         // SAFETY: a new descriptor, which nothing else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // No document says whether that one is closed on exec. A duplicate is.
+        Ok(fd.try_clone().unwrap_or(fd))
     }
 
     /// Unmaps memory and frees its addresses. Waits for nothing.

@@ -389,9 +389,11 @@ impl Buffer {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
-            self.device_ref
-                .context()
-                .free_or_defer(resource, self.bytes);
+            let bytes = match &resource {
+                Resource::Mapped(mapped) => mapped.size(),
+                _ => self.bytes,
+            };
+            self.device_ref.context().free_or_defer(resource, bytes);
         }
         if let Some(owner) = self.owner.take() {
             TeardownGuard::drop_owner(owner);

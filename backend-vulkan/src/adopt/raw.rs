@@ -140,6 +140,11 @@ impl Device {
         let port = point.port::<Port>(self.id());
         match port.and_then(|port| port.on(self.inner())) {
             Some(semaphore) => Ok(semaphore.raw()),
+            None if point.keep().is_empty() => {
+                let reason = "it has no timeline and is always reached: leave out this wait";
+                let asked = "give a semaphore of an empty point";
+                Err(Error::unsupported(self.object(), asked, reason))
+            }
             None => Err(self.no_port(&format!("{point:?}"))),
         }
     }

@@ -79,36 +79,40 @@ impl fmt::Debug for MemoryRange {
 }
 
 /// A source, with the ranges that are to be given back to it.
-pub(crate) struct Source {
-    /// A forked child does not drop it: a lock of the application may be held there.
-    source: DroppedByMaker<Box<dyn MemorySource>>,
+///
+/// The drop of either may call the driver. A forked child does not drop them, because a lock of the
+/// application may be held there.
+pub(crate) struct Source(DroppedByMaker<OfApplication>);
+
+struct OfApplication {
     freed: Mutex<Vec<MemoryRange>>,
+    source: Box<dyn MemorySource>,
 }
 
 impl Source {
     pub(crate) fn new(source: impl MemorySource) -> Self {
-        Self {
-            source: DroppedByMaker::new(Box::new(source)),
+        Self(DroppedByMaker::new(OfApplication {
             freed: Mutex::default(),
-        }
+            source: Box::new(source),
+        }))
     }
 
     /// Gives back what is to be freed, and then allocates. Called by calls of the application.
     pub(crate) fn allocate(&self, request: &MemoryRequest) -> Result<MemoryRange, vk::Result> {
         self.give_back();
-        self.source.allocate(request)
+        self.0.source.allocate(request)
     }
 
     /// Notes that a range is to be freed. Called on any thread.
     pub(crate) fn free_later(&self, range: MemoryRange) {
-        self.freed.lock().push(range);
+        self.0.freed.lock().push(range);
     }
 
     /// Frees what is to be freed. Called by calls of the application.
     pub(crate) fn give_back(&self) {
-        let freed = std::mem::take(&mut *self.freed.lock());
+        let freed = std::mem::take(&mut *self.0.freed.lock());
         for range in freed {
-            self.source.free(range);
+            self.0.source.free(range);
         }
     }
 }

@@ -396,10 +396,12 @@ impl Drop for Memory {
                 }
             }
             Ownership::Source(source, range) => {
-                if self.device.for_destroy().is_some()
-                    && let Some(range) = range.take()
-                {
-                    source.free_later(range);
+                if let Some(range) = range.take() {
+                    match self.device.for_destroy() {
+                        Some(_device) => source.free_later(range),
+                        // The drop of its token may call the driver.
+                        None => std::mem::forget(range),
+                    }
                 }
             }
             Ownership::Ours => {

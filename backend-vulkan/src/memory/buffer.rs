@@ -182,7 +182,8 @@ impl Buffer {
 
     /// The words, if the memory is mapped, without an incomplete word at the end.
     ///
-    /// Writes of the device are visible once a point after them is reached.
+    /// Writes of the device are visible once a point after them is reached. Your own command
+    /// buffers need a barrier to `VK_PIPELINE_STAGE_HOST_BIT` for that. The recorder makes it.
     #[must_use]
     pub fn as_words(&self) -> Option<&[AtomicU32]> {
         let words = usize::try_from(self.size / 4).ok()?;
@@ -238,7 +239,7 @@ impl Buffer {
     /// The barrier that acquires the range from the other API, for queues of `family`.
     ///
     /// It belongs at the beginning of the application's own commands. Returns `None` for a buffer
-    /// that is not exported, which needs no barrier.
+    /// that is not shared, which needs no barrier.
     #[must_use]
     pub fn acquire_barrier(&self, family: u32) -> Option<OwnershipBarrier> {
         let range = self.range_to_transfer()?;

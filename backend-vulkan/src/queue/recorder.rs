@@ -172,13 +172,13 @@ impl<'a> Recorder<'a> {
     /// Vulkan allows no copy between regions that overlap
     /// (VUID-vkCmdCopyBuffer-pRegions-00117). Imported memory may be that of any other exported or
     /// imported allocation, so a copy between two such allocations is refused. Copy over a buffer
-    /// that is not exported. If the memory is known to be different, [acquire](Recorder::acquire)
+    /// that is not shared. If the memory is known to be different, [acquire](Recorder::acquire)
     /// both buffers, and record the copy into the [command buffer](Recorder::command_buffer).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]. [`Error::Unsupported`] if the regions overlap in one allocation, or
-    /// if both allocations [are shared](Buffer::is_shared) and at least one was imported. A
-    /// driver error.
+    /// [`Error::WrongDevice`]. [`Error::Unsupported`] if the regions overlap in one allocation.
+    /// Also if they are in two allocations that both [are shared](Buffer::is_shared), and at least
+    /// one was imported. A driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
         self.recording.require_device(from)?;
         self.recording.require_device(to)?;
@@ -214,13 +214,13 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Acquires an exported buffer from the other API, for everything recorded after this.
+    /// Acquires a shared buffer from the other API, for everything recorded after this.
     ///
     /// The buffer is released at the end of the submission, and not earlier: the other API may use
-    /// it only after the submission's signals. Call this before shaders access an exported buffer.
+    /// it only after the submission's signals. Call this before shaders access a shared buffer.
     /// The methods of this type acquire their buffers themselves. Bytes that the submission has
     /// acquired before, by this buffer or another one, are not acquired again. Does nothing for a
-    /// buffer that is not exported. The submission keeps the buffer.
+    /// buffer that is not [shared](Buffer::is_shared). The submission keeps the buffer.
     ///
     /// Command buffers for [`Recorder::execute`] that transfer the same memory belong into another
     /// submission.

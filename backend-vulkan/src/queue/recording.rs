@@ -49,7 +49,7 @@ pub struct Recording {
     /// True once the driver has some of the command buffers. The submission may still fail.
     is_partly_submitted: Cell<bool>,
     keep: Keep,
-    /// Exported buffers that this submission has acquired, and releases at its end.
+    /// Shared buffers that this submission has acquired, and releases at its end.
     acquired: Vec<Buffer>,
     /// True if two `VkBuffer`s that it has acquired have bytes in common.
     has_aliases: bool,
@@ -68,7 +68,7 @@ struct RawWork {
     kept: Arc<KeptByCall>,
 }
 
-/// The direction of an ownership transfer of an exported buffer.
+/// The direction of an ownership transfer of a shared buffer.
 #[derive(Clone, Copy)]
 enum Direction {
     Acquire,
@@ -218,7 +218,7 @@ impl Recording {
         self.keep.push(object);
     }
 
-    /// Acquires an exported buffer. See `Recorder::acquire`.
+    /// Acquires a shared buffer. See `Recorder::acquire`.
     pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.require_device(buffer)?;
         if !buffer.is_shared() {

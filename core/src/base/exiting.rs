@@ -118,7 +118,8 @@ impl TeardownGuard {
             return;
         }
         let process = std::process::id();
-        if COUNTED_IN.swap(process, Ordering::SeqCst) != process {
+        let before = COUNTED_IN.swap(process, Ordering::SeqCst);
+        if before != 0 && before != process {
             // A forked child has none of the other threads.
             INSIDE.store(usize::from(OWN.get() > 0), Ordering::SeqCst);
         }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 
 use crate::base::error::{Error, Object, Result};
-use crate::base::exiting::{DriverCalls, TeardownGuard, is_exiting};
+use crate::base::exiting::{DriverCalls, TeardownGuard};
 
 /// The identity of one process of this machine.
 ///
@@ -186,6 +186,8 @@ extern "C" fn note_fork() {
 
 /// A value that only the process that made it drops, and only before it exits.
 ///
+/// An exit waits for a drop that has begun.
+///
 /// A forked child leaks its copy. There a drop could call a driver, or wait for a lock that a
 /// thread of the parent held. A process that exits leaks the value, because a driver may still use
 /// it.
@@ -238,7 +240,7 @@ impl<T: Default> Default for DroppedByMaker<T> {
 impl<T> Drop for DroppedByMaker<T> {
     #[inline]
     fn drop(&mut self) {
-        if self.maker.is_this() && !is_exiting() {
+        if let Some(_calls) = self.maker.for_destroy() {
             // SAFETY: dropped once, here, and not used after that.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }

@@ -338,7 +338,7 @@ impl Watcher {
     /// Gives up at `until`, which is [`LETTING_GO`] from now, because the watching thread may run
     /// work that waits for the calling thread.
     pub(crate) fn let_go(&self, device: &dyn Watch, until: Instant) {
-        // In a process that exits, the watching thread has stopped for good.
+        // In a process that exits, the watching thread begins no further call.
         if on_watcher_thread() || is_exiting() {
             return;
         }

@@ -134,6 +134,34 @@ fn waits_in_a_thread() {
     std::process::exit(0);
 }
 
+/// A thread has a guard while the first library of a driver is loaded, and another one at the exit.
+fn guarded_before() {
+    let (begun, begins) = channel();
+    let (loaded, loads) = channel();
+    thread::spawn(move || {
+        let first = MakerProcess::this().for_destroy();
+        begun.send(()).unwrap();
+        loads.recv().unwrap();
+        drop(first);
+        let second = MakerProcess::this().for_destroy();
+        begun.send(()).unwrap();
+        while !EXITS.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        // An exit that does not wait runs the destructors before this ends.
+        thread::sleep(Duration::from_millis(50));
+        say("an object is destroyed, ");
+        drop(second);
+    });
+    begins.recv().unwrap();
+    TeardownGuard::register();
+    loaded.send(()).unwrap();
+    begins.recv().unwrap();
+    // SAFETY: the function does not unwind.
+    unsafe { libc::atexit(exit_begins) };
+    std::process::exit(0);
+}
+
 /// Not a test. The child of the tests below runs it.
 #[test]
 fn the_process_that_exits() {
@@ -157,6 +185,9 @@ fn the_process_that_exits() {
     }
     if how == "waiting" {
         waits_in_a_thread();
+    }
+    if how == "guarded before" {
+        guarded_before();
     }
     if how == "prepared" || how == "loaded later" {
         TeardownGuard::register();
@@ -229,6 +260,15 @@ fn an_exit_does_not_take_a_loaded_driver_down() {
     assert_eq!(
         said("prepared"),
         "destructors run, and no driver is taken down any more"
+    );
+}
+
+/// The first registration keeps the guards that other threads have by then.
+#[test]
+fn an_exit_waits_for_guards_from_before_the_first_driver() {
+    assert_eq!(
+        said("guarded before"),
+        "an object is destroyed, destructors run, and no driver is taken down any more"
     );
 }
 

@@ -45,7 +45,7 @@ use crate::negotiate::{Party, PartyId, Process};
 /// The first bytes of each message.
 pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
 /// The version of the message format.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 /// Maximum bytes of a message, including its header.
@@ -283,7 +283,7 @@ impl Message {
         let version = from.u16("the version of a message")?;
         if version != VERSION {
             let found = format_args!("version {version}");
-            return Err(Malformed::new("messages of version 4", found));
+            return Err(Malformed::new("messages of version 5", found));
         }
         let kind = from.u16("the kind of a message")?;
         let length = from.u32("the length of a message")?;

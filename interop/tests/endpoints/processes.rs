@@ -140,7 +140,7 @@ fn the_child() {
     if role == "speaks for its parent" {
         // The message after the parent's greeting.
         let mut point =
-            *b"SYNL\x04\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
+            *b"SYNL\x05\0\x07\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0";
         point[20] = 1;
         rustix::net::send(std::io::stdin(), &point, SendFlags::empty()).unwrap();
         return;

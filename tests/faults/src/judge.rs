@@ -169,8 +169,11 @@ fn may_leave(run: &Run, line: &str) -> bool {
         return true;
     }
     // Memory of the software driver is a file, also while only a mapping keeps it.
-    let names = ["cuda ", "vulkan ", "/memfd:syncline-software-memory"];
-    let is_object = line.starts_with("+") && names.iter().any(|name| line.contains(name));
+    let is_memory = function.contains("Mem") || function == "vkFreeMemory";
+    let names = ["cuda ", "vulkan "].iter();
+    let is_object = line.starts_with("+")
+        && (names.clone().any(|name| line.contains(name))
+            || is_memory && line.contains("/memfd:syncline-software-memory"));
     codes::ends(function) && !run.mode.starts_with("lost") && is_object
 }
 

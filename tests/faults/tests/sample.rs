@@ -34,7 +34,7 @@ fn processes_that_end_in_the_middle_of_chains_end_well() {
 /// D1: once an exit has begun, no drop calls a driver, on whichever thread.
 #[test]
 fn processes_that_end_while_threads_drop_objects_end_well() {
-    let output = faults(&["--drops", "60"]);
+    let output = faults(&["--drops", "60", "--jobs", "2"]);
     assert!(output.status.success(), "{}", words(&output));
 }
 

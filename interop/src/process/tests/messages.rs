@@ -46,12 +46,12 @@ fn the_bytes_of_a_point_are_fixed() {
     );
     let expected = [
         &b"SYNL"[..],
-        &[4, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[5, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
     ];
     assert_eq!(bytes, expected.concat());
     assert_eq!(bytes.len(), POINT_MESSAGE);
-    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 4, 20));
+    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 5, 20));
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn wrong_headers_and_values_are_refused() {
         bytes
     };
     refused(&with(0, b'X'), "of this library");
-    refused(&with(4, 3), "version 4");
-    refused(&with(4, 5), "version 4");
+    refused(&with(4, 4), "version 5");
+    refused(&with(4, 6), "version 5");
     refused(&with(6, 0), "known kind");
     refused(&with(6, 11), "known kind");
     refused(&with(8, 13), "as many bytes");
@@ -112,7 +112,7 @@ fn wrong_headers_and_values_are_refused() {
 fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let header = [b"SYNL".as_slice(), &[4, 0, kind, 0], &length, &[0; 8]];
+    let header = [b"SYNL".as_slice(), &[5, 0, kind, 0], &length, &[0; 8]];
     [header.concat(), body].concat()
 }
 

@@ -272,6 +272,18 @@ impl Vulkan {
                 }
             }
             pass(release);
+            let (none, visible) = (
+                vk::DependencyFlags::empty(),
+                [vk::MemoryBarrier::default()
+                    .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+                    .dst_access_mask(vk::AccessFlags::HOST_READ)],
+            );
+            let host = vk::PipelineStageFlags::HOST;
+            // SAFETY: a command buffer in recording.
+            unsafe {
+                self.device
+                    .cmd_pipeline_barrier(commands, all, host, none, &visible, &[], &[]);
+            }
         })?;
         image.layout = general;
         Ok(())
