@@ -1,6 +1,8 @@
 //! X8, X5, Q6, E5: memory that CUDA has made, for Vulkan and for another CUDA device of its GPU.
 #![allow(unsafe_code, reason = "describes handles wrongly on purpose")]
 
+use std::os::fd::AsRawFd;
+
 use syncline::backend::Device as _;
 use syncline::handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected};
 use syncline::{Buffer, Device, Error, cuda};
@@ -8,6 +10,7 @@ use syncline::{Buffer, Device, Error, cuda};
 use super::bridge::{copy, fill};
 use super::ranges::{BYTES, Both, RANGES, exchange, expected};
 use crate::case::{Stop, Verdict, check, check_error};
+use crate::cases::kinds::kinds;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -199,7 +202,30 @@ fn checked(world: &World<Equipped>) -> Verdict {
         handle = back;
     }
     // SAFETY: as it was exported.
-    let handle = unsafe { MemoryFd::from_fd(handle.into_fd(), own, info) };
+    let handle = unsafe { MemoryFd::from_fd(handle.into_fd(), own.clone(), info) };
     drop(Imported::of(to, handle)?);
+    hostile(from, to, &own, info)
+}
+
+/// No descriptor of another kind is imported as memory of CUDA. Each is returned open.
+fn hostile(from: &cuda::Device, to: &Device, own: &Origin, info: MemoryInfo) -> Verdict {
+    for (what, fd) in kinds()? {
+        let number = fd.as_raw_fd();
+        // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
+        let handle = unsafe { MemoryFd::from_fd(fd, own.clone(), info) };
+        let Err(Rejected { handle, error }) = import(to, handle) else {
+            return Stop::fail(format!("{what} is imported as memory"));
+        };
+        let back = handle.into_fd();
+        check!(
+            back.as_raw_fd() == number && rustix::fs::fstat(&back).is_ok(),
+            "{what} did not come back open"
+        );
+        check!(matches!(error, Error::Import { .. }), "{what}: {error}");
+        from.check()?;
+        to.check()?;
+        // Both still share memory.
+        drop(Imported::of(to, from.export_buffer(BYTES)?.1)?);
+    }
     Ok(())
 }
