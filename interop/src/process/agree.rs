@@ -8,6 +8,7 @@ use std::time::Duration;
 use syncline_core::backend::MutexGuard;
 use syncline_core::{Error, Result};
 
+use super::connection::naming_lost;
 use super::endpoint::Endpoint;
 use super::message::{MAX_MESSAGE, Message};
 use super::parties::{Agreed, write_links, write_parties};
@@ -129,7 +130,12 @@ pub fn negotiate_among(
     peers: &[&Endpoint],
     timeout: Duration,
 ) -> Result<Plan> {
-    let (mut own, deadline) = (own.into(), Deadline::after(timeout));
+    let deadline = Deadline::after(timeout);
+    // The negotiation's locks are released before devices are checked.
+    naming_lost(negotiate_until(own.into(), peers, deadline), deadline)
+}
+
+fn negotiate_until(mut own: Requirements, peers: &[&Endpoint], deadline: Deadline) -> Result<Plan> {
     let mut negotiations = Vec::with_capacity(peers.len());
     for peer in peers {
         only_of_this_process(peer, &own)?;

@@ -57,6 +57,20 @@ pub(super) const BEHIND_DESCRIPTORS: &str = "send what was waited for, which may
 const BEHIND_POINTS: &str =
     "send what was waited for, which may be behind 1024 points that no call has received,";
 
+/// Names lost devices of this process in the error for a silent peer, if the call has waited (E3).
+///
+/// Called once for each call of the application. It calls drivers, so no lock may be held.
+pub(super) fn naming_lost<T>(result: Result<T>, deadline: Deadline) -> Result<T> {
+    result.map_err(|mut error| {
+        if let Error::PeerSilent { lost, .. } = &mut error
+            && !deadline.is_poll()
+        {
+            *lost = lost_devices().into();
+        }
+        error
+    })
+}
+
 /// Receives the report that the peer process of an endpoint is lost.
 pub(crate) trait LossObserver: Send + Sync {
     /// Called once the peer process is lost.
@@ -270,20 +284,14 @@ impl Connection {
         Error::message(&self.object, expected, found)
     }
 
-    /// The error for a peer that has not acted in time. Names lost devices of this process (E3).
-    ///
-    /// No lock may be held.
+    /// The error for a peer that has not acted in time. See [`naming_lost`].
     pub(super) fn silent(
         &self,
         awaited: impl Into<Cow<'static, str>>,
         deadline: Deadline,
     ) -> Error {
         let process = self.peer.process().id;
-        let mut error = Error::peer_silent(&self.object, process, awaited, deadline.waited());
-        if let Error::PeerSilent { lost, .. } = &mut error {
-            *lost = lost_devices().into();
-        }
-        error
+        Error::peer_silent(&self.object, process, awaited, deadline.waited())
     }
 
     pub(super) fn unsendable(&self, what: TooMuch) -> Error {

@@ -17,7 +17,7 @@ use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 
 use super::closing::Closer;
-use super::connection::{Connection, LossObserver};
+use super::connection::{Connection, LossObserver, naming_lost};
 use super::message::{MAX_MESSAGE, Message, POINT_MESSAGE};
 use super::numbers::NumberedTimelines;
 use super::peer::Peer;
@@ -434,7 +434,8 @@ impl Endpoint {
         let mut buffer = [0; POINT_MESSAGE];
         let point = Message::Point { number, value };
         let deadline = Deadline::after(timeout);
-        self.connection().send(&point, &[], &mut buffer, deadline)
+        let sent = self.connection().send(&point, &[], &mut buffer, deadline);
+        naming_lost(sent, deadline)
     }
 
     /// Receives the next point, as object number and value, without allocating.
@@ -444,9 +445,9 @@ impl Endpoint {
     /// # Errors
     /// [`Error::PeerSilent`], and the errors of [`Endpoint::check`].
     pub(crate) fn receive_point_of(&self, timeout: Duration) -> Result<(u32, u64)> {
-        let deadline = Deadline::after(timeout);
-        self.connection()
-            .receive("send a point", deadline, super::inbox::Inbox::point)
+        let (connection, deadline) = (self.connection(), Deadline::after(timeout));
+        let received = connection.receive("send a point", deadline, super::inbox::Inbox::point);
+        naming_lost(received, deadline)
     }
 
     /// The timelines that messages refer to by number.

@@ -7,6 +7,7 @@ use syncline_core::{Error, Result, handle::HandleKind};
 
 use super::agree::poll_all;
 use super::closing::PeerFd;
+use super::connection::naming_lost;
 use super::endpoint::Endpoint;
 use super::message::{Content, MAX_LABEL, Message, Offer};
 use super::offers::{Answer, MAX_OFFERS, Outcome};
@@ -38,6 +39,10 @@ pub(super) struct OutgoingObject<'e> {
 /// it and one of them then stops reading, the error names that peer, and the others have the
 /// object. A peer that dies after it has taken the object causes no error.
 pub(super) fn hand_over(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
+    naming_lost(offer_and_settle(all, deadline), deadline)
+}
+
+fn offer_and_settle(all: &[OutgoingObject<'_>], deadline: Deadline) -> Result<()> {
     let mut offered = Vec::with_capacity(all.len());
     match offer_to_all(all, &mut offered, deadline) {
         Ok(()) => {
@@ -324,6 +329,17 @@ impl Endpoint {
     /// * [`Error::PeerSilent`], with the objects that were offered instead.
     /// * The errors of [`Endpoint::check`].
     pub(super) fn receive_and_settle<T>(
+        &self,
+        content: Content,
+        label: &str,
+        deadline: Deadline,
+        accept: impl FnMut(Offer, Vec<PeerFd>) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let received = self.receive_until_settled(content, label, deadline, accept);
+        naming_lost(received, deadline)
+    }
+
+    fn receive_until_settled<T>(
         &self,
         content: Content,
         label: &str,

@@ -57,6 +57,11 @@ impl Deadline {
         }
     }
 
+    /// True if the call checks once and does not wait.
+    pub(super) fn is_poll(self) -> bool {
+        self.until.is_some_and(|until| until <= self.since)
+    }
+
     pub(super) fn waited(self) -> Duration {
         self.since.elapsed()
     }

@@ -181,8 +181,11 @@ impl Endpoint {
 
     /// Receives the next point, in the order in which the peer sent them, without allocating.
     ///
+    /// With [`Duration::ZERO`], polls, and allocates nothing if there is no point either.
+    ///
     /// # Errors
-    /// * [`Error::PeerSilent`] if no point comes in time.
+    /// * [`Error::PeerSilent`] if no point comes in time. It names lost devices, unless the call
+    ///   polls. To find them, it calls drivers and allocates.
     /// * [`Error::PeerLost`] once all points that the peer had sent are received.
     /// * [`Error::Message`] for a point of a timeline that this process does not have. The endpoint
     ///   stays usable. After any other violation the endpoint is closed.
