@@ -745,15 +745,30 @@ unsafe extern "system" fn mem_address_reserve(
     unsafe { mem_alloc(to, GRANULE) }
 }
 
+/// Refuses addresses where memory is mapped.
 unsafe extern "system" fn mem_address_free(address: sys::CUdeviceptr, _: usize) -> u32 {
+    if MAPPED.with_borrow(|mapped| mapped.contains(&address)) {
+        return INVALID_VALUE;
+    }
     unsafe { mem_free(address) }
 }
 
-unsafe extern "system" fn mem_map(_: sys::CUdeviceptr, _: usize, _: usize, _: u64, _: u64) -> u32 {
-    REFUSED_MAPS.take().into()
+unsafe extern "system" fn mem_map(
+    address: sys::CUdeviceptr,
+    _: usize,
+    _: usize,
+    _: u64,
+    _: u64,
+) -> u32 {
+    if REFUSED_MAPS.take() {
+        return INVALID_VALUE;
+    }
+    MAPPED.with_borrow_mut(|mapped| mapped.push(address));
+    0
 }
 
-unsafe extern "system" fn mem_unmap(_: sys::CUdeviceptr, _: usize) -> u32 {
+unsafe extern "system" fn mem_unmap(address: sys::CUdeviceptr, _: usize) -> u32 {
+    MAPPED.with_borrow_mut(|mapped| mapped.retain(|other| *other != address));
     0
 }
 
@@ -769,6 +784,8 @@ unsafe extern "system" fn mem_set_access(
 std::thread_local! {
     /// The handles of memory that this thread has made and not released.
     static HANDLES: Cell<i32> = const { Cell::new(0) };
+    /// The addresses where this thread has mapped memory.
+    static MAPPED: RefCell<Vec<sys::CUdeviceptr>> = const { RefCell::new(Vec::new()) };
     /// True if the next mapping fails.
     static REFUSED_MAPS: Cell<bool> = const { Cell::new(false) };
 }
