@@ -327,10 +327,11 @@ impl Drop for Context {
         let Some(_going) = TeardownGuard::begin() else {
             return;
         };
-        if self.deferred_frees.is_any()
-            && let Ok(_bound) = self.bind_outside_capture()
-        {
-            self.deferred_frees.free_all(&self.driver);
+        if self.deferred_frees.is_any() {
+            match self.bind_outside_capture() {
+                Ok(_bound) => _ = self.deferred_frees.free_all(&self.driver),
+                Err(_) => self.deferred_frees.free_exported(&self.driver),
+            }
         }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();

@@ -125,6 +125,19 @@ impl DeferredFrees {
         any
     }
 
+    /// Frees exported memory, which belongs to no context. For a context that cannot be current.
+    pub(crate) fn free_exported(&self, driver: &Driver) {
+        let mut list = self.list.lock();
+        let all = std::mem::take(&mut list.resources).into_iter();
+        let (exported, others): (Vec<_>, _) =
+            all.partition(|resource| matches!(resource, Resource::Mapped(_)));
+        list.resources = others;
+        drop(list);
+        for resource in exported {
+            resource.free(driver);
+        }
+    }
+
     /// Frees everything if the list is long or large. The context is current.
     ///
     /// Called before an allocation. May block until all work of the context has finished.
