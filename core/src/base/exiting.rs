@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Thread, ThreadId, current, sleep, yield_now};
 use std::time::{Duration, Instant};
@@ -22,11 +22,8 @@ use crate::base::run::run_contained;
 /// True once an exit has begun. Written once, so that reading it costs little.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// The number of threads inside a [`DriverCalls`] guard.
+/// The number of threads inside a [`DriverCalls`] guard. A forked child has none of the others.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
-
-/// The id of the process whose threads [`INSIDE`] counts.
-static COUNTED_IN: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The number of this thread's [`DriverCalls`] guards.
@@ -117,12 +114,8 @@ impl TeardownGuard {
         if is_exiting() {
             return;
         }
-        let process = std::process::id();
-        let before = COUNTED_IN.swap(process, Ordering::SeqCst);
-        if before != 0 && before != process {
-            // A forked child has none of the other threads.
-            INSIDE.store(usize::from(OWN.get() > 0), Ordering::SeqCst);
-        }
+        // Its fork handler forgets the guards of threads that a child does not have.
+        let _ = MakerProcess::this();
         // If this library is unloaded, the C library calls this and the code is still there.
         if !PLACED.swap(true, Ordering::Relaxed) {
             // SAFETY: the function does not unwind, and lives as long as the code of this library.
@@ -289,11 +282,10 @@ fn wait_for_teardowns() {
     // The calling thread may be inside a call that has called `exit`.
     let own = usize::from(OWN.get() > 0);
     let deadline = Instant::now() + MAX_WAIT;
-    let is_counted = COUNTED_IN.load(Ordering::SeqCst) == std::process::id();
     let queues = queues_of_this_process();
     let is_done = || {
         let busy = queues.iter().any(|queue| !queue.is_idle());
-        (!is_counted || INSIDE.load(Ordering::SeqCst) <= own) && !busy
+        INSIDE.load(Ordering::SeqCst) <= own && !busy
     };
     while !is_done() && Instant::now() < deadline {
         sleep(Duration::from_micros(100));
