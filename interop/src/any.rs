@@ -334,11 +334,11 @@ impl Recorder<'_> {
     /// that may overlap: see `vulkan::Recorder::copy_buffer`.
     /// [`Error::WrongDevice`]. A driver error.
     pub fn copy(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
-        if from.bytes() > to.bytes() {
+        if from.size() > to.size() {
             return Err(Error::unsupported(
                 Object::new("memory", ""),
-                format!("take the {} bytes of another one", from.bytes()),
-                format!("it holds {}", to.bytes()),
+                format!("take the {} bytes of another one", from.size()),
+                format!("it holds {}", to.size()),
             ));
         }
         match self {

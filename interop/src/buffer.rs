@@ -32,11 +32,11 @@ pub enum Buffer {
 impl Buffer {
     /// Its size in bytes.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         match self {
             Self::Host(words) => size_of_val(&**words) as u64,
             #[cfg(feature = "cuda")]
-            Self::Cuda(buffer) => buffer.bytes(),
+            Self::Cuda(buffer) => buffer.size(),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(buffer) => buffer.size(),
         }
@@ -45,15 +45,15 @@ impl Buffer {
     /// A range of this memory. It keeps the whole allocation.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `size` is positive, and the
     /// range ends within this one.
-    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
+    pub fn view(&self, offset: u64, size: u64) -> Result<Self> {
         Ok(match self {
-            Self::Host(words) => Self::Host(words.view(offset, bytes)?),
+            Self::Host(words) => Self::Host(words.view(offset, size)?),
             #[cfg(feature = "cuda")]
-            Self::Cuda(buffer) => Self::Cuda(buffer.view(offset, bytes)?),
+            Self::Cuda(buffer) => Self::Cuda(buffer.view(offset, size)?),
             #[cfg(feature = "vulkan")]
-            Self::Vulkan(buffer) => Self::Vulkan(buffer.view(offset, bytes)?),
+            Self::Vulkan(buffer) => Self::Vulkan(buffer.view(offset, size)?),
         })
     }
 

@@ -152,8 +152,8 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
     /// # Errors
     /// [`Error::CannotShare`] if the devices have no memory in common.
     /// [`Link::buffer_or_relay`] makes two buffers then. Same errors as there.
-    pub fn buffer(&self, bytes: u64) -> Result<SharedBuffer<A, B>> {
-        let buffer = self.buffer_or_relay(bytes)?;
+    pub fn buffer(&self, size: u64) -> Result<SharedBuffer<A, B>> {
+        let buffer = self.buffer_or_relay(size)?;
         if !buffer.is_relayed() {
             return Ok(buffer);
         }
@@ -197,10 +197,10 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
     /// application [copies](SharedBuffer::relay) between the two buffers.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address;
+    /// [`Error::Unsupported`] unless `size` is a positive multiple of 4 that the host can address;
     /// a driver error.
-    pub fn buffer_or_relay(&self, bytes: u64) -> Result<SharedBuffer<A, B>> {
-        SharedBuffer::new(&self.left, &self.right, self.mechanism(), bytes)
+    pub fn buffer_or_relay(&self, size: u64) -> Result<SharedBuffer<A, B>> {
+        SharedBuffer::new(&self.left, &self.right, self.mechanism(), size)
     }
 }
 

@@ -29,15 +29,15 @@ impl Buffer {
     /// Allocates host-visible memory of `device` and fills it with zeroes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address.
+    /// [`Error::Unsupported`] unless `size` is a positive multiple of 4 that the host can address.
     /// A driver error.
-    pub fn host_visible(device: &Device, bytes: u64) -> Result<Self> {
+    pub fn host_visible(device: &Device, size: u64) -> Result<Self> {
         let memory = match device {
-            Device::Host(_) => Self::Host(words(device, bytes)?.into()),
+            Device::Host(_) => Self::Host(words(device, size)?.into()),
             #[cfg(feature = "cuda")]
-            Device::Cuda(device) => Self::Cuda(device.host_buffer(bytes)?),
+            Device::Cuda(device) => Self::Cuda(device.host_buffer(size)?),
             #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Self::Vulkan(device.host_buffer(bytes, STORAGE)?),
+            Device::Vulkan(device) => Self::Vulkan(device.host_buffer(size, STORAGE)?),
         };
         for word in memory.words().unwrap_or_default() {
             word.store(0, Ordering::Relaxed);
@@ -94,16 +94,16 @@ impl<'d> Side<'d> {
         }
     }
 
-    fn export(self, bytes: u64) -> Result<(Buffer, MemoryFd)> {
+    fn export(self, size: u64) -> Result<(Buffer, MemoryFd)> {
         Ok(match self {
             #[cfg(feature = "cuda")]
             Self::Cuda(device) => {
-                let (buffer, handle) = device.export_buffer(bytes)?;
+                let (buffer, handle) = device.export_buffer(size)?;
                 (Buffer::Cuda(buffer), handle)
             }
             #[cfg(feature = "vulkan")]
             Self::Vulkan(device) => {
-                let (buffer, handle) = device.export_buffer(bytes, STORAGE)?;
+                let (buffer, handle) = device.export_buffer(size)?;
                 (Buffer::Vulkan(buffer), handle)
             }
         })
@@ -152,8 +152,8 @@ impl<'d> Pass<'d> {
     }
 
     /// Allocates the memory. Returns the exporter's and the importer's view of it.
-    fn make(&self, bytes: u64) -> Result<(Buffer, Buffer)> {
-        let (exported, handle) = self.from.export(bytes)?;
+    fn make(&self, size: u64) -> Result<(Buffer, Buffer)> {
+        let (exported, handle) = self.from.export(size)?;
         Ok((exported, self.to.import(handle)?))
     }
 
@@ -234,7 +234,7 @@ pub struct SharedBuffer<A: BufferDevice = Device, B: BufferDevice = Device> {
 /// Both views of the memory, whatever the types of the devices are.
 #[derive(Clone)]
 struct Views {
-    bytes: u64,
+    size: u64,
     left: Buffer,
     right: Buffer,
     how: &'static str,
@@ -253,11 +253,11 @@ impl<A: BufferDevice, B: BufferDevice> Clone for SharedBuffer<A, B> {
 
 impl Views {
     /// Makes the buffer of two devices that synchronize by `mechanism`.
-    fn new(left: &Device, right: &Device, mechanism: Mechanism, bytes: u64) -> Result<Self> {
-        require_size(left.object(), bytes)?;
+    fn new(left: &Device, right: &Device, mechanism: Mechanism, size: u64) -> Result<Self> {
+        require_size(left.object(), size)?;
         let single = |memory: Buffer, how| {
             Ok(Self {
-                bytes,
+                size,
                 left: memory.clone(),
                 right: memory,
                 how,
@@ -265,25 +265,25 @@ impl Views {
             })
         };
         #[cfg(any(feature = "cuda", feature = "vulkan"))]
-        if let Some(shared) = Self::external(left, right, mechanism, bytes)? {
+        if let Some(shared) = Self::external(left, right, mechanism, size)? {
             return Ok(shared);
         }
         let _ = mechanism;
         let addressed = "memory of one device that the host addresses";
         if left.id() == right.id() {
             single(
-                Buffer::host_visible(left, bytes)?,
+                Buffer::host_visible(left, size)?,
                 "memory of the device that the host addresses",
             )
         } else if matches!(left, Device::Host(_)) {
-            single(Buffer::host_visible(right, bytes)?, addressed)
+            single(Buffer::host_visible(right, size)?, addressed)
         } else if matches!(right, Device::Host(_)) {
-            single(Buffer::host_visible(left, bytes)?, addressed)
+            single(Buffer::host_visible(left, size)?, addressed)
         } else {
             Ok(Self {
-                bytes,
-                left: Buffer::host_visible(left, bytes)?,
-                right: Buffer::host_visible(right, bytes)?,
+                size,
+                left: Buffer::host_visible(left, size)?,
+                right: Buffer::host_visible(right, size)?,
                 how: "one buffer on each device, copied by the host",
                 relayed: true,
             })
@@ -298,7 +298,7 @@ impl Views {
         left: &Device,
         right: &Device,
         mechanism: Mechanism,
-        bytes: u64,
+        size: u64,
     ) -> Result<Option<Self>> {
         let passes = [
             Pass::of(mechanism, left, right).map(|pass| (pass, true)),
@@ -308,13 +308,13 @@ impl Views {
         let Some((pass, from_left)) = passes.min_by_key(|(pass, _)| pass.is_made_by_cuda()) else {
             return Ok(None);
         };
-        let (exported, imported) = pass.make(bytes)?;
+        let (exported, imported) = pass.make(size)?;
         let (left, right) = match from_left {
             true => (exported, imported),
             false => (imported, exported),
         };
         Ok(Some(Self {
-            bytes,
+            size,
             left,
             right,
             how: pass.how(),
@@ -364,7 +364,7 @@ impl Views {
                     false => (imported, exported),
                 };
                 all.push(Self {
-                    bytes: left.bytes(),
+                    size: left.size(),
                     left,
                     right,
                     how: pass.how(),
@@ -378,9 +378,9 @@ impl Views {
 
 impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
     /// Makes the buffer of two devices that synchronize by `mechanism`.
-    pub(crate) fn new(left: &A, right: &B, mechanism: Mechanism, bytes: u64) -> Result<Self> {
+    pub(crate) fn new(left: &A, right: &B, mechanism: Mechanism, size: u64) -> Result<Self> {
         let devices: (Device, Device) = (left.clone().into(), right.clone().into());
-        let views = Views::new(&devices.0, &devices.1, mechanism, bytes)?;
+        let views = Views::new(&devices.0, &devices.1, mechanism, size)?;
         Self::of(views)
     }
 
@@ -410,9 +410,9 @@ impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
     /// A range of this buffer, on both sides. It keeps the whole allocation.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `size` is positive, and the
     /// range ends within this buffer.
-    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
+    pub fn view(&self, offset: u64, size: u64) -> Result<Self> {
         let Views {
             left,
             right,
@@ -421,9 +421,9 @@ impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
             ..
         } = &self.views;
         Self::of(Views {
-            bytes,
-            left: left.view(offset, bytes)?,
-            right: right.view(offset, bytes)?,
+            size,
+            left: left.view(offset, size)?,
+            right: right.view(offset, size)?,
             how,
             relayed: *relayed,
         })
@@ -431,8 +431,8 @@ impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
 
     /// The size in bytes.
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.views.bytes
+    pub const fn size(&self) -> u64 {
+        self.views.size
     }
 
     /// The left device's view.
@@ -493,19 +493,19 @@ fn copy_words(from: &[AtomicU32], to: &[AtomicU32]) {
 
 impl<A: BufferDevice, B: BufferDevice> fmt::Debug for SharedBuffer<A, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedBuffer({} bytes, {})", self.bytes(), self.how())
+        write!(f, "SharedBuffer({} bytes, {})", self.size(), self.how())
     }
 }
 
-fn words(device: &Device, bytes: u64) -> Result<Arc<[AtomicU32]>> {
-    require_size(device.object(), bytes)?;
-    let count = usize::try_from(bytes / 4)
-        .map_err(|_| size_refused(device.object(), bytes, "more than the host can address"))?;
+fn words(device: &Device, size: u64) -> Result<Arc<[AtomicU32]>> {
+    require_size(device.object(), size)?;
+    let count = usize::try_from(size / 4)
+        .map_err(|_| size_refused(device.object(), size, "more than the host can address"))?;
     // Allocating the `Arc` aborts the process if memory is short. Reserve the same amount first,
     // because that returns an error. The `Arc` has reference counts in front of the words.
     Vec::<AtomicU32>::new()
         .try_reserve_exact(count.saturating_add(COUNTS))
-        .map_err(|error| size_refused(device.object(), bytes, &error.to_string()))?;
+        .map_err(|error| size_refused(device.object(), size, &error.to_string()))?;
     Ok((0..count).map(|_| AtomicU32::new(0)).collect())
 }
 

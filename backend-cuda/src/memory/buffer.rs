@@ -39,14 +39,14 @@ pub struct Buffer {
     memory: Arc<Memory>,
     /// Where the range begins in the memory.
     offset: u64,
-    bytes: u64,
+    size: u64,
 }
 
 struct Memory {
     device_ref: DeviceRef,
     object: Object,
     pointer: sys::CUdeviceptr,
-    bytes: u64,
+    size: u64,
     /// The host address of the same memory.
     host: Option<Raw<c_void>>,
     /// Freed when the buffer is dropped.
@@ -61,20 +61,20 @@ impl Device {
     /// Blocks while the driver allocates and while deferred frees run.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4, or a driver error.
-    pub fn buffer(&self, bytes: u64) -> Result<Buffer> {
-        let size = whole_words(self.object(), bytes)?;
+    /// [`Error::Unsupported`] unless `size` is a positive multiple of 4, or a driver error.
+    pub fn buffer(&self, size: u64) -> Result<Buffer> {
+        let length = whole_words(self.object(), size)?;
         let context = self.context();
         let _bound = context.bind_outside_capture()?;
         let mut pointer = 0;
         // SAFETY: writes one address. The context is current.
-        context.allocate(|driver| unsafe { driver.mem_alloc(&raw mut pointer, size) })?;
+        context.allocate(|driver| unsafe { driver.mem_alloc(&raw mut pointer, length) })?;
         // SAFETY: just allocated with this size, and owned by nothing else.
         Ok(unsafe {
             Buffer::new(
                 &self.inner().device_ref(),
                 pointer,
-                bytes,
+                size,
                 Resource::Device(pointer),
             )
         })
@@ -86,16 +86,16 @@ impl Device {
     ///
     /// # Errors
     /// Same errors as [`Device::buffer`].
-    pub fn host_buffer(&self, bytes: u64) -> Result<Buffer> {
+    pub fn host_buffer(&self, size: u64) -> Result<Buffer> {
         let device_ref = self.inner().device_ref();
-        let size = whole_words(device_ref.object(), bytes)?;
+        let length = whole_words(device_ref.object(), size)?;
         let _bound = device_ref.context().bind_outside_capture()?;
         let mut host = null_mut();
         device_ref
             .context()
-            .allocate(|driver| pin(driver, size, &mut host))?;
+            .allocate(|driver| pin(driver, length, &mut host))?;
         // SAFETY: just pinned, with this size.
-        unsafe { Buffer::pinned_at(&device_ref, host, bytes, size) }
+        unsafe { Buffer::pinned_at(&device_ref, host, length) }
     }
 
     /// Frees the memory and modules that were put off when finished submissions dropped them.
@@ -119,10 +119,10 @@ fn pin(driver: &Driver, size: usize, to: &mut *mut c_void) -> Result<(), Code> {
     unsafe { driver.mem_host_alloc(to, size, PINNED) }
 }
 
-pub(crate) fn whole_words(object: &Object, bytes: u64) -> Result<usize> {
-    require_size(object, bytes)?;
-    let refused = |_| size_refused(object, bytes, "more than the host can address");
-    usize::try_from(bytes).map_err(refused)
+pub(crate) fn whole_words(object: &Object, size: u64) -> Result<usize> {
+    require_size(object, size)?;
+    let refused = |_| size_refused(object, size, "more than the host can address");
+    usize::try_from(size).map_err(refused)
 }
 
 impl Buffer {
@@ -132,27 +132,21 @@ impl Buffer {
     ///
     /// # Errors
     /// Same errors as [`Device::host_buffer`].
-    pub(crate) fn pinned(device_ref: &DeviceRef, bytes: u64) -> Result<Self> {
-        let size = whole_words(device_ref.object(), bytes)?;
+    pub(crate) fn pinned(device_ref: &DeviceRef, size: u64) -> Result<Self> {
+        let length = whole_words(device_ref.object(), size)?;
         let context = device_ref.context();
         let _bound = context.bind_outside_capture()?;
         let mut host = null_mut();
-        pin(context.driver(), size, &mut host).map_err(|code| context.error(code))?;
+        pin(context.driver(), length, &mut host).map_err(|code| context.error(code))?;
         // SAFETY: just pinned, with this size.
-        unsafe { Self::pinned_at(device_ref, host, bytes, size) }
+        unsafe { Self::pinned_at(device_ref, host, length) }
     }
 
     /// A buffer of memory that was just pinned. The context is current.
     ///
     /// # Safety
-    /// [`pin`] has allocated `host` with `size` bytes, the same number as `bytes`. Nothing else
-    /// uses it.
-    unsafe fn pinned_at(
-        device_ref: &DeviceRef,
-        host: *mut c_void,
-        bytes: u64,
-        size: usize,
-    ) -> Result<Self> {
+    /// [`pin`] has allocated `host` with `size` bytes. Nothing else uses it.
+    unsafe fn pinned_at(device_ref: &DeviceRef, host: *mut c_void, size: usize) -> Result<Self> {
         let context = device_ref.context();
         // SAFETY: the host may write this many bytes, and nothing else has the address.
         unsafe { host.cast::<u8>().write_bytes(0, size) };
@@ -167,7 +161,7 @@ impl Buffer {
         let pinned = Resource::Pinned(Raw(host));
         // SAFETY: the caller guarantees it, and the memory is zeroed above. If there is no device
         // address, the buffer is dropped below.
-        let buffer = unsafe { Self::new(device_ref, pointer, bytes, pinned) };
+        let buffer = unsafe { Self::new(device_ref, pointer, size as u64, pinned) };
         mapped.map_err(|code| context.error(code))?;
         Ok(buffer)
     }
@@ -175,13 +169,13 @@ impl Buffer {
     /// A buffer of memory that `resource` owns.
     ///
     /// # Safety
-    /// `pointer` is the memory's address on the device of `device_ref`, with at least `bytes`
+    /// `pointer` is the memory's address on the device of `device_ref`, with at least `size`
     /// bytes. If the memory is pinned, the host may read and write as many bytes and has
     /// initialized them.
     pub(crate) unsafe fn new(
         device_ref: &DeviceRef,
         pointer: sys::CUdeviceptr,
-        bytes: u64,
+        size: u64,
         resource: Resource,
     ) -> Self {
         let (label, host) = match &resource {
@@ -194,7 +188,7 @@ impl Buffer {
             device_ref: device_ref.clone(),
             object: Object::new("buffer", label),
             pointer,
-            bytes,
+            size,
             host,
             resource: Some(resource),
             owner: None,
@@ -202,7 +196,7 @@ impl Buffer {
         Self {
             memory: Arc::new(memory),
             offset: 0,
-            bytes,
+            size,
         }
     }
 
@@ -217,14 +211,14 @@ impl Buffer {
     /// A range of this range. It keeps the memory.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `size` is positive, and the
     /// range ends within this one.
-    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
-        require_range(self.object(), self.bytes, offset, bytes)?;
+    pub fn view(&self, offset: u64, size: u64) -> Result<Self> {
+        require_range(self.object(), self.size, offset, size)?;
         Ok(Self {
             memory: self.memory.clone(),
             offset: self.offset + offset,
-            bytes,
+            size,
         })
     }
 
@@ -242,8 +236,8 @@ impl Buffer {
 
     /// The size of the range in bytes.
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
+    pub const fn size(&self) -> u64 {
+        self.size
     }
 
     /// The name in errors.
@@ -301,16 +295,16 @@ impl Buffer {
         words.try_reserve_exact(self.words()).map_err(|error| {
             Error::unsupported(
                 self.object(),
-                format!("be copied, all {} bytes", self.bytes()),
+                format!("be copied, all {} bytes", self.size()),
                 error.to_string(),
             )
         })?;
         words.resize(self.words(), 0_u32);
         self.transfer(|driver| {
-            let (to, bytes) = (words.as_mut_ptr().cast(), words.len() * 4);
-            // SAFETY: both sides have `bytes` bytes. `words` is borrowed for the call, which
+            let (to, size) = (words.as_mut_ptr().cast(), words.len() * 4);
+            // SAFETY: both sides have `size` bytes. `words` is borrowed for the call, which
             // returns after the copy.
-            unsafe { driver.memcpy_dtoh(to, self.pointer(), bytes) }
+            unsafe { driver.memcpy_dtoh(to, self.pointer(), size) }
         })?;
         Ok(words)
     }
@@ -335,10 +329,10 @@ impl Buffer {
             return Ok(());
         }
         self.transfer(|driver| {
-            let (from, bytes) = (words.as_ptr().cast(), size_of_val(words));
-            // SAFETY: both sides have `bytes` bytes (checked above). The call has read `words` when
+            let (from, size) = (words.as_ptr().cast(), size_of_val(words));
+            // SAFETY: both sides have `size` bytes (checked above). The call has read `words` when
             // it returns.
-            unsafe { driver.memcpy_htod(self.pointer(), from, bytes) }?;
+            unsafe { driver.memcpy_htod(self.pointer(), from, size) }?;
             // The call may return before the copy has ended, and other streams do not wait for it.
             // SAFETY: the legacy default stream of the current context, where the copy runs.
             unsafe { driver.stream_synchronize(null_mut()) }
@@ -354,16 +348,16 @@ impl Buffer {
     /// The number of whole words. A partial word at the end of imported memory is not used.
     pub(crate) fn words(&self) -> usize {
         // Allocated sizes fit. Imported sizes are clamped to what the host can count.
-        usize::try_from(self.bytes / 4).unwrap_or(usize::MAX)
+        usize::try_from(self.size / 4).unwrap_or(usize::MAX)
     }
 
-    /// True if the first `bytes` bytes of both ranges have memory in common.
+    /// True if the first `size` bytes of both ranges have memory in common.
     ///
     /// Two imports of one memory do not know of each other.
-    pub(crate) fn overlaps(&self, other: &Self, bytes: u64) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self, size: u64) -> bool {
         Arc::ptr_eq(&self.memory, &other.memory)
-            && self.offset < other.offset + bytes
-            && other.offset < self.offset + bytes
+            && self.offset < other.offset + size
+            && other.offset < self.offset + size
     }
 
     /// Rejects a buffer of another device.
@@ -389,11 +383,11 @@ impl Buffer {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
-            let bytes = match &resource {
+            let size = match &resource {
                 Resource::Mapped(mapped) => mapped.size(),
-                _ => self.bytes,
+                _ => self.size,
             };
-            self.device_ref.context().free_or_defer(resource, bytes);
+            self.device_ref.context().free_or_defer(resource, size);
         }
         if let Some(owner) = self.owner.take() {
             TeardownGuard::drop_owner(owner);
@@ -403,7 +397,7 @@ impl Drop for Memory {
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({} bytes)", self.object(), self.bytes)
+        write!(f, "{} ({} bytes)", self.object(), self.size)
     }
 }
 

@@ -218,14 +218,14 @@ impl<'a> Recorder<'a> {
         for buffer in [from, to] {
             buffer.require_device(self.device().id(), self.queue.object())?;
         }
-        if from.bytes() > to.bytes() {
+        if from.size() > to.size() {
             return Err(Error::unsupported(
                 to.object(),
-                format!("take the {} bytes of {}", from.bytes(), from.object()),
-                format!("it holds {}", to.bytes()),
+                format!("take the {} bytes of {}", from.size(), from.object()),
+                format!("it holds {}", to.size()),
             ));
         }
-        if from.overlaps(to, from.bytes()) {
+        if from.overlaps(to, from.size()) {
             let reason = "the regions would overlap";
             return Err(Error::unsupported(
                 from.object(),

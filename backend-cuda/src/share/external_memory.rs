@@ -28,7 +28,7 @@ impl Device {
     /// A Vulkan device or another CUDA device of the same GPU imports the handle, in any process.
     /// Calls `cuMemCreate`, `cuMemMap` and `cuMemExportToShareableHandle`. The allocation has the
     /// driver's granularity, which is 2 MiB on current GPUs. The handle's
-    /// [length](MemoryInfo::length) is `bytes`. The memory is not dedicated. Importers keep it when
+    /// [length](MemoryInfo::length) is `size`. The memory is not dedicated. Importers keep it when
     /// the buffer is dropped.
     ///
     /// Freeing it does not wait for work, unlike other memory. Work of your own that uses the
@@ -36,35 +36,35 @@ impl Device {
     ///
     /// # Errors
     /// Same errors as [`Device::buffer`]. [`Error::Unsupported`] if the device exports no memory.
-    pub fn export_buffer(&self, bytes: u64) -> Result<(Buffer, MemoryFd)> {
+    pub fn export_buffer(&self, size: u64) -> Result<(Buffer, MemoryFd)> {
         self.require_export(HandleKind::MemoryOpaqueFd, "export a buffer")?;
-        let wanted = whole_words(self.object(), bytes)?;
+        let wanted = whole_words(self.object(), size)?;
         // The driver makes such memory also for a lost context.
         self.inner().check_health()?;
         let context = self.context();
         let device = context.device()?;
         let granule = context.driver().granularity(device);
         let granule = granule.map_err(|code| context.error(code))?;
-        let size = wanted.checked_next_multiple_of(granule).ok_or_else(|| {
+        let whole = wanted.checked_next_multiple_of(granule).ok_or_else(|| {
             let reason = format!("the driver makes memory in units of {granule} bytes");
-            size_refused(self.object(), bytes, &reason)
+            size_refused(self.object(), size, &reason)
         })?;
         let _bound = context.bind_outside_capture()?;
         let mut made = None;
         context.allocate(|driver| {
-            made = Some(driver.make_mapped(device, size)?);
+            made = Some(driver.make_mapped(device, whole)?);
             Ok(())
         })?;
         let Some((mapped, fd)) = made else {
             return Err(context.error(Code::not_supported("cuMemCreate")));
         };
-        let (pointer, size) = (mapped.address(), mapped.size());
+        let (pointer, whole) = (mapped.address(), mapped.size());
         let resource = Resource::Mapped(mapped);
         // SAFETY: just mapped with at least this many bytes, and owned by nothing else.
-        let buffer = unsafe { Buffer::new(&self.inner().device_ref(), pointer, bytes, resource) };
+        let buffer = unsafe { Buffer::new(&self.inner().device_ref(), pointer, size, resource) };
         let info = MemoryInfo {
-            size,
-            length: bytes,
+            size: whole,
+            length: size,
             dedicated: false,
             // Of Vulkan's types it has none.
             memory_type: None,
@@ -225,12 +225,12 @@ mod tests {
             dedicated: false,
             memory_type: None,
         };
-        assert_eq!((buffer.bytes(), handle.info()), (64, info));
+        assert_eq!((buffer.size(), handle.info()), (64, info));
         assert_eq!(handle.origin(), &Origin::of(device.info()));
         // The mapping keeps the memory.
         assert_eq!(memory_handles(), 0);
-        for bytes in [0, 6, u64::MAX - 3] {
-            device.export_buffer(bytes).unwrap_err();
+        for size in [0, 6, u64::MAX - 3] {
+            device.export_buffer(size).unwrap_err();
         }
         assert_eq!((memory_handles(), freed()), (0, vec![]));
         refuse_map();

@@ -68,19 +68,17 @@ impl Device {
     /// Creates a buffer in dedicated device-local memory, and exports a handle of that memory.
     ///
     /// Calls `vkGetMemoryFdKHR`. The buffer has all usages of Vulkan 1.0, because an importer must
-    /// create an identical buffer.
+    /// create an identical buffer. For other usages, adopt a buffer of your own:
+    /// [`Device::adopt_allocation`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device exports no memory. Same errors as
     /// [`Device::host_buffer`].
-    pub fn export_buffer(
-        &self,
-        size: u64,
-        usage: vk::BufferUsageFlags,
-    ) -> Result<(Buffer, MemoryFd)> {
+    pub fn export_buffer(&self, size: u64) -> Result<(Buffer, MemoryFd)> {
         let asked = "export a buffer";
         let exports = &self.info().capabilities.exports;
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
+        let usage = vk::BufferUsageFlags::empty();
         let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
         let handle = buffer.allocation().export_with(size)?;
         Ok((buffer, handle))
@@ -191,7 +189,7 @@ impl Device {
             return Ok(());
         }
         let own = self.inner().external().file_kinds().get_or_find(kind, || {
-            let (_, own) = self.export_buffer(4, vk::BufferUsageFlags::empty())?;
+            let (_, own) = self.export_buffer(4)?;
             FileKind::of(own.as_fd()).map_err(|error| refuse(error.to_string()))
         })?;
         if !offered.matches(&own) {

@@ -26,7 +26,7 @@ impl Drop for Owner {
 
 /// Exportable memory of the first type that a shared buffer may have, adopted; and its owner.
 fn adopted(device: &Device) -> (Allocation, Arc<Owner>) {
-    let (sample, _) = device.export_buffer(4096, Default::default()).unwrap();
+    let (sample, _) = device.export_buffer(4096).unwrap();
     let mut export = vk::ExportMemoryAllocateInfo::default()
         .handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
     let memory_type = sample.allocation().memory_type();
@@ -211,7 +211,7 @@ fn what_does_not_fit_an_allocation_is_refused() {
             assert!(matches!(error, Err(Error::Unsupported { .. })), "{error:?}");
         }
         // Memory for one buffer alone holds no other one, and goes with its buffer only.
-        let (dedicated, handle) = ours.export_buffer(4096, none).unwrap();
+        let (dedicated, handle) = ours.export_buffer(4096).unwrap();
         let errors = [
             dedicated.allocation().buffer(0, 4, none).map(drop),
             dedicated.allocation().export().map(drop),

@@ -28,14 +28,14 @@ impl Buffer {
     /// A range of this range. It keeps all of the words.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `bytes` is positive, and the
+    /// [`Error::Unsupported`] unless both numbers are multiples of 4, `size` is positive, and the
     /// range ends within this one.
-    pub fn view(&self, offset: u64, bytes: u64) -> Result<Self> {
+    pub fn view(&self, offset: u64, size: u64) -> Result<Self> {
         let object = Object::new("host memory", "");
-        require_range(&object, 4 * self.range.len() as u64, offset, bytes)?;
-        let index = |bytes: u64| usize::try_from(bytes / 4).unwrap_or(usize::MAX);
+        require_range(&object, 4 * self.range.len() as u64, offset, size)?;
+        let index = |size: u64| usize::try_from(size / 4).unwrap_or(usize::MAX);
         let start = self.range.start.saturating_add(index(offset));
-        let range = start..start.saturating_add(index(bytes));
+        let range = start..start.saturating_add(index(size));
         let all = self.all.clone();
         Ok(Self { all, range })
     }

@@ -28,15 +28,15 @@ const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
 #[derive(Clone, Copy)]
 pub(crate) struct Sealed<'f> {
     file: BorrowedFd<'f>,
-    bytes: u64,
+    size: u64,
 }
 
 impl<'f> Sealed<'f> {
-    /// A file of `bytes` that this process has [made](make) or checked. Not checked here.
-    pub(crate) fn new_unchecked(file: &'f OwnedFd, bytes: u64) -> Self {
+    /// A file of `size` bytes that this process has [made](make) or checked. Not checked here.
+    pub(crate) fn new_unchecked(file: &'f OwnedFd, size: u64) -> Self {
         Self {
             file: file.as_fd(),
-            bytes,
+            size,
         }
     }
 
@@ -45,8 +45,8 @@ impl<'f> Sealed<'f> {
     }
 
     /// The size of the file in bytes.
-    pub(crate) const fn bytes(self) -> u64 {
-        self.bytes
+    pub(crate) const fn size(self) -> u64 {
+        self.size
     }
 
     /// Checks that a received file is such a memfd. Does not change it.
@@ -82,8 +82,8 @@ impl<'f> Sealed<'f> {
         }
         // The seals show that the file system is in the kernel, so no other process answers this.
         let status = rustix::fs::fstat(file).map_err(unusable)?;
-        let bytes = u64::try_from(status.st_size).unwrap_or(0);
-        Ok(Self { file, bytes })
+        let size = u64::try_from(status.st_size).unwrap_or(0);
+        Ok(Self { file, size })
     }
 
     /// Reads the first bytes of the file.
@@ -105,13 +105,13 @@ fn unusable(errno: Errno) -> String {
     format!("it cannot be used: {errno}")
 }
 
-/// Makes a sealed memfd of `bytes` zeroes.
+/// Makes a sealed memfd of `size` zero bytes.
 ///
 /// # Errors
 /// The name of the system call that failed, and its error.
-pub(crate) fn make(name: &str, bytes: u64) -> Result<OwnedFd, (&'static str, Errno)> {
+pub(crate) fn make(name: &str, size: u64) -> Result<OwnedFd, (&'static str, Errno)> {
     let file = create(name).map_err(|errno| ("memfd_create", errno))?;
-    rustix::fs::ftruncate(&file, bytes).map_err(|errno| ("ftruncate", errno))?;
+    rustix::fs::ftruncate(&file, size).map_err(|errno| ("ftruncate", errno))?;
     rustix::fs::fcntl_add_seals(&file, SEALS).map_err(|errno| ("fcntl(F_ADD_SEALS)", errno))?;
     Ok(file)
 }

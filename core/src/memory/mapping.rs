@@ -27,7 +27,7 @@ unsafe impl Atomic for AtomicU64 {}
 pub(crate) struct Mapping<A: Atomic> {
     at: NonNull<A>,
     count: usize,
-    bytes: usize,
+    size: usize,
 }
 
 // SAFETY: it lends out references to atomics only, and the mapping belongs to the process and not
@@ -42,18 +42,18 @@ impl<A: Atomic> Mapping<A> {
     /// # Errors
     /// See mmap(2). `INVAL` if no `A` fits, or if the file is larger than the address space.
     pub(crate) fn of(file: Sealed<'_>) -> Result<Self, Errno> {
-        let bytes = usize::try_from(file.bytes()).map_err(|_| Errno::INVAL)?;
-        let count = bytes / size_of::<A>();
-        if count == 0 || isize::try_from(bytes).is_err() {
+        let size = usize::try_from(file.size()).map_err(|_| Errno::INVAL)?;
+        let count = size / size_of::<A>();
+        if count == 0 || isize::try_from(size).is_err() {
             return Err(Errno::INVAL);
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address of the new mapping, so it does not replace other
         // memory of this process.
-        let at = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED, file.fd(), 0) }?;
+        let at = unsafe { mmap(null_mut(), size, access, MapFlags::SHARED, file.fd(), 0) }?;
         // The kernel maps nothing at address 0.
         let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;
-        Ok(Self { at, count, bytes })
+        Ok(Self { at, count, size })
     }
 
     /// The address of the mapping.
@@ -87,6 +87,6 @@ impl<A: Atomic> Drop for Mapping<A> {
         // SAFETY: `of` has mapped it with this size, and only this code unmaps it. Every reference
         // into it borrows `self`. Callers of `address` keep the mapping for as long as they use the
         // address. An error leaves the memory mapped.
-        let _ = unsafe { munmap(self.address(), self.bytes) };
+        let _ = unsafe { munmap(self.address(), self.size) };
     }
 }

@@ -44,7 +44,7 @@ struct Inner {
 #[derive(Debug)]
 pub struct WordsFd {
     fd: OwnedFd,
-    bytes: u64,
+    size: u64,
 }
 
 impl WordsFd {
@@ -62,8 +62,8 @@ impl WordsFd {
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Rejected<OwnedFd>> {
         match check(fd.as_fd()) {
             Ok(file) => {
-                let bytes = file.bytes();
-                Ok(Self { fd, bytes })
+                let size = file.size();
+                Ok(Self { fd, size })
             }
             Err(reason) => Err(Rejected {
                 error: Error::import(
@@ -76,9 +76,9 @@ impl WordsFd {
         }
     }
 
-    /// A handle of `bytes` that this process has made or checked already.
-    pub(crate) const fn from_checked(fd: OwnedFd, bytes: u64) -> Self {
-        Self { fd, bytes }
+    /// A handle of `size` bytes that this process has made or checked already.
+    pub(crate) const fn from_checked(fd: OwnedFd, size: u64) -> Self {
+        Self { fd, size }
     }
 
     /// The size of the memory in bytes, which does not change.
@@ -86,16 +86,16 @@ impl WordsFd {
     /// The process that sent the descriptor has chosen the size. So check it before
     /// [`SharedWords::open`] maps the memory.
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
+    pub const fn size(&self) -> u64 {
+        self.size
     }
 }
 
 fn check(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
     let file = Sealed::check(file)?;
-    let bytes = file.bytes();
-    if !is_whole_words(bytes) {
-        return Err(format!("it has {bytes} bytes, which are no whole words"));
+    let size = file.size();
+    if !is_whole_words(size) {
+        return Err(format!("it has {size} bytes, which are no whole words"));
     }
     Ok(file)
 }
@@ -113,21 +113,21 @@ impl AsFd for WordsFd {
 }
 
 impl SharedWords {
-    /// Makes memory of `bytes` zeroes. The kernel allocates it when it is written to.
+    /// Makes memory of `size` zero bytes. The kernel allocates it when it is written to.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `bytes` is a positive multiple of 4 that the host can address.
+    /// [`Error::Unsupported`] unless `size` is a positive multiple of 4 that the host can address.
     /// [`Error::Native`] if the system gives no memory or no descriptor.
-    pub fn new(bytes: u64) -> Result<Self> {
+    pub fn new(size: u64) -> Result<Self> {
         let object = Object::new("memory", "");
-        require_size(&object, bytes)?;
-        if isize::try_from(bytes).is_err() {
+        require_size(&object, size)?;
+        if isize::try_from(size).is_err() {
             let reason = "more than the host can address";
-            return Err(size_refused(&object, bytes, reason));
+            return Err(size_refused(&object, size, reason));
         }
-        let file = make("syncline-words", bytes);
+        let file = make("syncline-words", size);
         let file = file.map_err(|(call, errno)| Error::system(&object, call, errno))?;
-        let words = Mapping::of(Sealed::new_unchecked(&file, bytes));
+        let words = Mapping::of(Sealed::new_unchecked(&file, size));
         let words = words.map_err(|errno| Error::system(&object, "mmap", errno))?;
         Ok(Self::over(object, file, words))
     }
@@ -139,7 +139,7 @@ impl SharedWords {
     pub fn open(handle: WordsFd) -> Result<Self, Rejected<WordsFd>> {
         let object = Object::new("memory", "");
         // It was checked when the handle was made, and its seals fix the size.
-        match Mapping::of(Sealed::new_unchecked(&handle.fd, handle.bytes)) {
+        match Mapping::of(Sealed::new_unchecked(&handle.fd, handle.size)) {
             Ok(words) => Ok(Self::over(object, handle.fd, words)),
             Err(errno) => {
                 let error = Error::system(&object, "mmap", errno);
@@ -224,8 +224,8 @@ mod tests {
     #[case::less_than_a_word(3)]
     #[case::a_part_of_a_word(10)]
     #[case::too_much(u64::MAX)]
-    fn other_sizes_are_refused(#[case] bytes: u64) {
-        let error = SharedWords::new(bytes).unwrap_err();
+    fn other_sizes_are_refused(#[case] size: u64) {
+        let error = SharedWords::new(size).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
@@ -234,10 +234,10 @@ mod tests {
     /// The seals of a correct file.
     const SEALED: SealFlags = SIZED.union(SealFlags::SEAL);
 
-    fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+    fn memory(size: u64, seals: SealFlags) -> OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("other", flags).unwrap();
-        rustix::fs::ftruncate(&file, bytes).unwrap();
+        rustix::fs::ftruncate(&file, size).unwrap();
         rustix::fs::fcntl_add_seals(&file, seals).unwrap();
         file
     }

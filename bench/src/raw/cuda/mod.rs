@@ -264,7 +264,7 @@ impl Calls {
     /// idle.
     #[inline]
     pub(crate) fn clear(&self, buffer: &Buffer, stream: Stream) -> Outcome<()> {
-        let words = (buffer.bytes() / 4) as usize;
+        let words = (buffer.size() / 4) as usize;
         // SAFETY: this many words of device memory, and a live stream of the current context.
         judge("cuMemsetD32Async", unsafe {
             (self.table.memset_d32_async)(buffer.pointer(), 0, words, stream)
@@ -276,7 +276,7 @@ impl Calls {
     /// The caller keeps both until the stream is idle.
     #[cfg(feature = "vulkan")]
     pub(crate) fn copy(&self, from: &Buffer, to: &Buffer, stream: Stream) -> Outcome<()> {
-        let bytes = from.bytes().min(to.bytes()) as usize;
+        let bytes = from.size().min(to.size()) as usize;
         // SAFETY: this many bytes of device memory on both sides, and a live stream of the current
         // context.
         judge("cuMemcpyDtoDAsync", unsafe {

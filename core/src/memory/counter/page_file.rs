@@ -19,7 +19,7 @@ pub(super) fn make_page_file() -> Result<OwnedFd, (&'static str, Errno)> {
 /// A description of what was found instead.
 pub(crate) fn check_page_file(file: BorrowedFd<'_>) -> Result<Sealed<'_>, String> {
     let file = Sealed::check(file)?;
-    let (found, expected) = (file.bytes(), page::BYTES);
+    let (found, expected) = (file.size(), page::BYTES);
     if found != expected as u64 {
         return Err(format!("it has {found} bytes, and a page has {expected}"));
     }

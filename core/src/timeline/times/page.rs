@@ -280,10 +280,10 @@ impl SharedTimes {
 /// A description of what was found instead.
 fn judge(handle: &WordsFd) -> Result<Sealed<'_>, String> {
     let file = Sealed::check(handle.as_fd())?;
-    if file.bytes() != BYTES {
+    if file.size() != BYTES {
         return Err(format!(
             "it has {} bytes, and a page of times has {BYTES}",
-            file.bytes()
+            file.size()
         ));
     }
     let [m0, m1, m2, m3, m4, m5, m6, m7, version @ ..] = file.read_header::<HEADER>()?;

@@ -39,7 +39,7 @@ impl Plan {
     /// order all accesses with timelines of the plan. Vulkan makes the memory. CUDA does if the
     /// plan's mechanism is a counter in shared memory.
     ///
-    /// `bytes` is the size of the buffer, at least 1 and the same in every process.
+    /// `size` is the size of the buffer, at least 1 and the same in every process.
     ///
     /// The call makes everything or nothing, and blocks, like [`Plan::make_across`], with one
     /// exception. All processes may have taken the memory when one stops reading, for longer than
@@ -54,7 +54,7 @@ impl Plan {
     pub fn memory_across(
         &self,
         label: &str,
-        bytes: u64,
+        size: u64,
         devices: &[Device],
         peers: &[&Endpoint],
         timeout: Duration,
@@ -62,9 +62,9 @@ impl Plan {
         let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
         execution.require_memory()?;
         if execution.is_home() {
-            execution.export_memory(bytes)
+            execution.export_memory(size)
         } else {
-            execution.import_memory(bytes)
+            execution.import_memory(size)
         }
     }
 
@@ -140,21 +140,20 @@ impl Execution<'_> {
         own.map(handle).collect()
     }
 
-    fn export_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Buffer)>> {
+    fn export_memory(&self, size: u64) -> Result<Vec<(PartyId, Buffer)>> {
         match self.device(self.plan().home().id()) {
             #[cfg(feature = "cuda")]
             Some(Device::Cuda(cuda)) => {
-                let (buffer, exported) = cuda.export_buffer(bytes)?;
+                let (buffer, exported) = cuda.export_buffer(size)?;
                 self.hand_out(Buffer::Cuda(buffer), 0, &exported)
             }
             #[cfg(feature = "vulkan")]
             Some(Device::Vulkan(vulkan)) => {
-                let (buffer, exported) =
-                    vulkan.export_buffer(bytes, crate::shared_buffer::STORAGE)?;
+                let (buffer, exported) = vulkan.export_buffer(size)?;
                 self.hand_out(Buffer::Vulkan(buffer), 0, &exported)
             }
             _ => {
-                let _ = bytes;
+                let _ = size;
                 Err(self.cannot("only CUDA's and Vulkan's devices export memory"))
             }
         }
@@ -197,7 +196,7 @@ impl Execution<'_> {
         let extent = Extent {
             size: exported.info().size,
             offset,
-            length: buffer.bytes(),
+            length: buffer.size(),
             memory_type: exported.info().memory_type,
             dedicated: exported.info().dedicated,
         };
@@ -234,7 +233,7 @@ impl Execution<'_> {
         Ok(all)
     }
 
-    fn import_memory(&self, bytes: u64) -> Result<Vec<(PartyId, Buffer)>> {
+    fn import_memory(&self, size: u64) -> Result<Vec<(PartyId, Buffer)>> {
         let expected = self.memory_handles(self.here());
         if expected.is_empty() {
             return Ok(Vec::new());
@@ -242,7 +241,7 @@ impl Execution<'_> {
         let peer = self.peer(self.plan().home().id().process)?;
         let (content, deadline) = (Content::DeviceMemory, self.deadline());
         peer.receive_and_settle(content, self.label(), deadline, |offer, fds| {
-            let extent = self.check_memory(peer, &offer, bytes, &expected)?;
+            let extent = self.check_memory(peer, &offer, size, &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
             let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd.into_fd(), extent)?)));
@@ -254,16 +253,16 @@ impl Execution<'_> {
         &self,
         peer: &Endpoint,
         offer: &Offer,
-        bytes: u64,
+        size: u64,
         handles: &[Handle],
     ) -> Result<Extent> {
         let (label, length) = (self.label(), offer.extent.map_or(0, |extent| extent.length));
         match offer.extent {
-            Some(extent) if length == bytes && offer.handles == handles => Ok(extent),
+            Some(extent) if length == size && offer.handles == handles => Ok(extent),
             _ => Err(Error::message(
                 peer.object(),
                 format!(
-                    "memory \"{label}\" of {bytes} bytes, for {} devices",
+                    "memory \"{label}\" of {size} bytes, for {} devices",
                     handles.len()
                 ),
                 format!("{length} bytes, for {}", offer.handles.len()),
@@ -406,7 +405,7 @@ impl Endpoint {
         };
         let handle = fd.convert(WordsFd::from_fd)?;
         // Check the size before the memory is mapped.
-        let found = handle.bytes();
+        let found = handle.size();
         if found != extent.length {
             let expected = format!("{} bytes of memory, as it says", extent.length);
             return Err(other(expected, found.to_string()));

@@ -45,7 +45,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
     }
     for bytes in [4, 4100] {
         let made = Buffer::host_visible(device, bytes)?;
-        check!(made.bytes() == bytes, "{bytes} bytes became {made:?}");
+        check!(made.size() == bytes, "{bytes} bytes became {made:?}");
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ fn by_backend(device: &Device, bytes: u64) -> Vec<Result<()>> {
             ];
             let exports = &device.info().capabilities.exports;
             if exports.contains(&syncline::handle::HandleKind::MemoryOpaqueFd) {
-                made.push(device.export_buffer(bytes, none).map(drop));
+                made.push(device.export_buffer(bytes).map(drop));
             }
             made
         }

@@ -131,7 +131,7 @@ fn memory(world: &World<Equipped>) -> Verdict {
         refused(importer, what, number, outcome(cuda.import_memory(handle)))?;
         unharmed(exporter, importer, what)?;
         let bytes = 4096;
-        let (_exported, good) = exporter.export_buffer(bytes, Default::default())?;
+        let (_exported, good) = exporter.export_buffer(bytes)?;
         if let Err(rejected) = cuda.import_memory(good) {
             let error = rejected.error;
             return Stop::fail(format!("after {what} no memory can be imported: {error}"));

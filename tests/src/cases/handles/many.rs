@@ -88,12 +88,12 @@ fn memory(world: &World<Equipped>) -> Verdict {
     };
     let system = |error: std::io::Error| Stop::Failed(format!("no descriptor: {error}"));
     let queue = importer.queue(QueueKind::Transfer, "importer")?;
-    let (_kept, exported) = exporter.export_buffer(4096, Default::default())?;
+    let (_kept, exported) = exporter.export_buffer(4096)?;
     let origin = exported.origin().clone();
     grows_nothing(|| {
         for nth in 0..ROUND {
             if nth % 20 == 0 {
-                let (_buffer, handle) = exporter.export_buffer(4096, Default::default())?;
+                let (_buffer, handle) = exporter.export_buffer(4096)?;
                 drop(
                     importer
                         .import_memory(handle)

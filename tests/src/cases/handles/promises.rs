@@ -106,7 +106,7 @@ fn vulkan_exports(device: &vulkan::Device) -> Verdict {
     as_promised(
         "to export memory",
         promises(HandleKind::MemoryOpaqueFd),
-        device.export_buffer(4096, Default::default()),
+        device.export_buffer(4096),
     )
 }
 
@@ -161,7 +161,7 @@ fn passes(from: &vulkan::Device, to: &Device) -> Verdict {
     if let Device::Cuda(to) = to
         && exports.contains(&HandleKind::MemoryOpaqueFd)
     {
-        let (_buffer, handle) = from.export_buffer(4096, Default::default())?;
+        let (_buffer, handle) = from.export_buffer(4096)?;
         let taken = to.import_memory(handle).map_err(|rejected| rejected.error);
         let promised = imports.contains(&HandleKind::MemoryOpaqueFd);
         as_promised("to import memory", promised, taken)?;
@@ -169,7 +169,7 @@ fn passes(from: &vulkan::Device, to: &Device) -> Verdict {
     if let Device::Vulkan(to) = to
         && exports.contains(&HandleKind::MemoryOpaqueFd)
     {
-        let (_buffer, handle) = from.export_buffer(4096, Default::default())?;
+        let (_buffer, handle) = from.export_buffer(4096)?;
         let taken = to.import_buffer(handle).map_err(|rejected| rejected.error);
         let promised = imports.contains(&HandleKind::MemoryOpaqueFd);
         as_promised("to import memory", promised, taken)?;

@@ -162,7 +162,7 @@ fn either_order(world: &World<Equipped>) -> Verdict {
         one.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
         line.at(10).wait(patience())?;
         let sizes = link.buffer_or_relay(256)?;
-        check!(sizes.bytes() == 256, "{} bytes", sizes.bytes());
+        check!(sizes.size() == 256, "{} bytes", sizes.size());
     }
     Ok(())
 }

@@ -338,9 +338,9 @@ fn sizes(world: &World<Equipped>) -> Verdict {
         let (line, carried) = (own("line")?, own("carried")?);
         let shared = link.buffer_or_relay(bytes)?;
         check!(
-            shared.bytes() == bytes,
+            shared.size() == bytes,
             "{bytes} bytes became {}",
-            shared.bytes()
+            shared.size()
         );
         let count = bytes as usize / 4;
         let target = world.right.buffer(count)?;

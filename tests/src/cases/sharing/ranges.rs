@@ -60,7 +60,7 @@ pub(super) fn exchange(
 ) -> Verdict {
     let link = super::linked(world.left.library(), world.right.library());
     let line = world.left.own(link.timeline("line")?);
-    let words = whole[0].bytes() as usize / 4;
+    let words = whole[0].size() as usize / 4;
     let sides = [
         (world.left_queue("left")?, &world.left),
         (world.right_queue("right")?, &world.right),
@@ -84,7 +84,7 @@ pub(super) fn exchange(
         let target = device.buffer(words)?;
         let targets = parts
             .iter()
-            .map(|part| device.buffer(part[0].bytes() as usize / 4));
+            .map(|part| device.buffer(part[0].size() as usize / 4));
         let targets: Vec<Buffer> = targets.collect::<syncline::Result<_>>()?;
         let pairs = parts
             .iter()
@@ -164,7 +164,7 @@ fn checked(world: &World<Equipped>) -> Verdict {
         }
     }
     let whole_again = whole.view(0, BYTES)?;
-    check!(whole_again.bytes() == BYTES, "it is another size");
+    check!(whole_again.size() == BYTES, "it is another size");
     Ok(())
 }
 
@@ -226,7 +226,7 @@ fn many(world: &World<Equipped>) -> Verdict {
             let range = whole.view(offset, BYTES / 2)?;
             let part = range.view(4, 64)?;
             drop(range);
-            check!(part.bytes() == 64, "a range has {} bytes", part.bytes());
+            check!(part.size() == 64, "a range has {} bytes", part.size());
             if nth % USED == 0 {
                 for (queue, memory) in queues.iter().zip([part.left(), part.right()]) {
                     let memory = memory.clone();
@@ -428,7 +428,7 @@ mod application {
 
     fn check_all(world: &World<Equipped>, buffer: &SharedBuffer, value: u32) -> Verdict {
         let queue = world.right_queue("reads")?;
-        let target = world.right.buffer(buffer.bytes() as usize / 4)?;
+        let target = world.right.buffer(buffer.size() as usize / 4)?;
         let (from, to) = (buffer.right().clone(), target.clone());
         queue.submit(&[], move |recorder| copy(recorder, &from, &to), &[])?;
         queue.idle(patience())?;
