@@ -110,6 +110,23 @@ pub mod handle {
     }
 }
 
+/// What an image is like that devices share (X9).
+///
+/// ```
+/// # extern crate syncline_core as syncline;
+/// use syncline::error::Object;
+/// use syncline::image::{Format, ImageInfo, ImageUsage};
+///
+/// let info = ImageInfo::d2(Format::Rgba8Unorm, 640, 480, ImageUsage::SAMPLED);
+/// assert!(info.check(&Object::new("my image", "")).is_ok());
+/// let levels = ImageInfo { levels: 11, ..info };
+/// let refused = levels.check(&Object::new("my image", "")).unwrap_err();
+/// assert!(refused.to_string().contains("mipLevels 11"));
+/// ```
+pub mod image {
+    pub use crate::base::image::{Extent, Format, ImageInfo, ImageType, ImageUsage};
+}
+
 /// What a device is and what it can do.
 ///
 /// ```

@@ -77,7 +77,7 @@
 pub use syncline_core::{
     Claim, Error, ErrorKind, Fence, Held, KeptPoint, Point, QueueKind, Result, Signal, SignalOnly,
     Slot, Slots, Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, host,
-    info, trace, wait, wait_all, wait_any,
+    image, info, trace, wait, wait_all, wait_any,
 };
 
 #[cfg(feature = "cuda")]

@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod exiting;
 pub(crate) mod file_kind;
 pub(crate) mod handle;
+pub(crate) mod image;
 pub(crate) mod info;
 pub(crate) mod object;
 pub(crate) mod peer;
