@@ -37,5 +37,5 @@ mod types;
 
 pub use error::{ParseError, Refusal};
 pub use launch::{Launch, LaunchError};
-pub use machine::{Fault, Machine};
+pub use machine::{Fault, Geometry, Images, Machine};
 pub use module::{Entry, Module, Param};

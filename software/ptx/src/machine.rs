@@ -65,6 +65,74 @@ pub trait Machine: Sync {
     /// The interpreter calls [`pause`](Self::pause) behind it. A machine whose process or context
     /// ends may therefore just return.
     fn wait_for_dependencies(&self) {}
+
+    /// The surfaces and textures of the kernel. `None` if there are none at all.
+    fn images(&self) -> Option<&dyn Images> {
+        None
+    }
+}
+
+/// The surfaces and textures that a kernel reaches through objects: handles of 64 bits.
+///
+/// A place is x, y and z. For an object with layers, z is the layer; for one without rows, y is 0.
+/// The interpreter asks for the extent first, and then only for places within it. Loads and stores
+/// of surfaces are never torn, as those of [`Machine`].
+pub trait Images {
+    /// The extent of a surface: the bytes of a row, the rows, and the slices or layers.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Object`] if the object is no surface of this geometry.
+    fn surface(&self, object: u64, geometry: Geometry) -> Result<[u32; 3], Fault>;
+
+    /// Loads `bytes` bytes (1, 2, 4 or 8) of a surface. The bits above are zero.
+    ///
+    /// The x of the place is in bytes, and a multiple of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Object`] if the surface cannot be read.
+    fn load(&self, surface: u64, at: [u32; 3], bytes: u32) -> Result<u64, Fault>;
+
+    /// Stores the low `bytes` bytes of `value` in a surface. The place is as for [`load`](Self::load).
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Object`] if the surface cannot be written.
+    fn store(&self, surface: u64, at: [u32; 3], bytes: u32, value: u64) -> Result<(), Fault>;
+
+    /// The extent of a level of a texture: the texels of a row, the rows, and the slices or layers.
+    ///
+    /// The extent of a level that the texture does not have is zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Object`] if the object is no texture of this geometry.
+    fn texture(&self, object: u64, geometry: Geometry, level: u32) -> Result<[u32; 3], Fault>;
+
+    /// Reads a texel: the bits of its four components.
+    ///
+    /// A component of an integer is extended to 32 bits. A floating-point number has its 32 bits.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Object`] if the texture has no such components.
+    fn texel(&self, texture: u64, level: u32, at: [u32; 3]) -> Result<[u32; 4], Fault>;
+}
+
+/// The coordinates with which an instruction accesses a surface or a texture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Geometry {
+    /// `.1d`: x.
+    Row,
+    /// `.2d`: x and y.
+    Plane,
+    /// `.3d`: x, y and z.
+    Volume,
+    /// `.a1d`: x in a layer.
+    Rows,
+    /// `.a2d`: x and y in a layer.
+    Planes,
 }
 
 /// Why a kernel did not come to its end.
@@ -81,7 +149,7 @@ pub enum Fault {
         /// Whether the access is a store or an atomic operation.
         write: bool,
     },
-    /// The address is no multiple of the size of the access.
+    /// The address, or the x of a surface, is no multiple of the size of the access.
     #[error("misaligned {} of {bytes} bytes at {address:#x}", access(*.write))]
     Misaligned {
         /// The address.
@@ -89,6 +157,24 @@ pub enum Fault {
         /// The size of the access.
         bytes: u32,
         /// Whether the access is a store or an atomic operation.
+        write: bool,
+    },
+    /// There is no such surface or texture, or it cannot be accessed in this way.
+    #[error("{object:#x} is no surface or texture that the kernel may access like this")]
+    Object {
+        /// The object.
+        object: u64,
+    },
+    /// An access with `.trap` is outside of its surface.
+    #[error("{} of {bytes} bytes at {at:?}, outside of the surface {object:#x}", access(*.write))]
+    Outside {
+        /// The surface.
+        object: u64,
+        /// The place: x in bytes, y, and the slice or layer.
+        at: [i64; 3],
+        /// The size of the access.
+        bytes: u32,
+        /// Whether the access is a store.
         write: bool,
     },
     /// The kernel has executed `trap`.
