@@ -6,11 +6,21 @@
 //!
 //! # What runs
 //!
-//! Kernels without floating point, shared memory, vectors, textures, calls and barriers. The
+//! Kernels without floating point, shared memory, vectors of memory, calls and barriers. The
 //! instructions are integer arithmetic, logic, comparisons, conversions, branches, loads and stores
 //! of kernel parameters and of global memory, atomics on global memory, fences, `nanosleep`,
 //! `griddepcontrol` and `trap`. An instruction is also refused when the PTX version or the target
 //! of the module is older than the instruction, because NVIDIA's driver refuses it too.
+//!
+//! Surfaces and textures are objects in registers of 64 bits:
+//!
+//! | instruction | what runs |
+//! |---|---|
+//! | `suld.b`, `sust.b` | `.1d`, `.2d`, `.3d`, `.a1d`, `.a2d`; up to 16 bytes; `.trap`, `.clamp`, `.zero` |
+//! | `tex`, `tex.base`, `tex.level` | the same geometries; `.v4` of `.u32`, `.s32` or `.f32`; coordinates and levels are `.s32` |
+//!
+//! `tex` gives the bits of a texel, without a filter. A texel outside of the texture is zero. A
+//! result of `.f32` needs registers of type `.b32`, because there are none of `.f32`.
 //!
 //! # How a grid runs
 //!

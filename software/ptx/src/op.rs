@@ -1,5 +1,6 @@
 //! Instructions as the interpreter runs them.
 
+use crate::Geometry;
 use crate::types::Type;
 
 /// The place of a value of a thread: a register, a constant, a parameter or a special register.
@@ -81,6 +82,8 @@ pub(crate) enum Op {
         a: Slot,
         b: Slot,
     },
+    Surface(Surface),
+    Texel(Texel),
     Clock {
         d: Slot,
         part: Clock,
@@ -100,6 +103,42 @@ pub(crate) enum Op {
 pub(crate) struct Address {
     pub(crate) base: Slot,
     pub(crate) offset: i64,
+}
+
+/// `suld.b` and `sust.b`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surface {
+    pub(crate) write: bool,
+    pub(crate) object: Slot,
+    pub(crate) geometry: Geometry,
+    /// x, in bytes, y and z.
+    pub(crate) at: [Slot; 3],
+    /// The first `count` of them are read or written.
+    pub(crate) data: [Slot; 4],
+    pub(crate) count: u8,
+    /// The bytes of each value.
+    pub(crate) bytes: u8,
+    pub(crate) clamp: Clamp,
+}
+
+/// What an access outside of a surface does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clamp {
+    Trap,
+    /// Accesses the nearest place.
+    Nearest,
+    /// Loads zero, and stores nothing.
+    Zero,
+}
+
+/// `tex` with coordinates that are integers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Texel {
+    pub(crate) object: Slot,
+    pub(crate) geometry: Geometry,
+    pub(crate) at: [Slot; 3],
+    pub(crate) level: Slot,
+    pub(crate) d: [Slot; 4],
 }
 
 /// An instruction that reads and writes values of its thread only.

@@ -2,6 +2,7 @@
 
 mod body;
 mod declare;
+mod image;
 mod instruction;
 mod level;
 mod memory;

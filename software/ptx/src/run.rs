@@ -2,6 +2,7 @@
 
 mod alu;
 mod grid;
+mod image;
 mod int;
 mod rows;
 mod warp;

@@ -43,6 +43,8 @@ impl<'t> Body<'t> {
                     self.mov(words, s)?
                 } else if let Some(op) = self.memory(words, s)? {
                     op
+                } else if let Some(op) = self.image(words, s)? {
+                    op
                 } else {
                     Op::Compute(self.compute(words, s)?)
                 };

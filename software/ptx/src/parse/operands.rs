@@ -3,7 +3,7 @@
 use crate::ParseError;
 use crate::lexer::{Word, Words};
 use crate::op::{Address, Slot, Source, Special};
-use crate::types::Type;
+use crate::types::{Kind, Type};
 
 use super::body::Body;
 use super::suffixes::Suffixes;
@@ -14,6 +14,8 @@ pub(super) enum Fit {
     Exact,
     /// The register may be larger: loads, stores and conversions.
     Larger,
+    /// The register has no sign: it receives a floating-point number.
+    Bits,
 }
 
 /// The operands of one instruction.
@@ -65,13 +67,14 @@ impl<'a, 't> Operands<'a, 't> {
         let fits = match fit {
             Fit::Exact => found.bytes == ty.bytes,
             Fit::Larger => found.bytes >= ty.bytes,
+            Fit::Bits => found.bytes == ty.bytes && found.kind == Kind::Bits,
         };
         if fits && found.is_predicate() == ty.is_predicate() {
             Ok((slot, found.bytes))
         } else {
             Err(self
                 .suffixes
-                .operand("the size of a register does not fit the instruction"))
+                .operand("the size or the type of a register does not fit the instruction"))
         }
     }
 
@@ -100,7 +103,7 @@ impl<'a, 't> Operands<'a, 't> {
         self.source_here(ty, fit)
     }
 
-    fn source_here(&mut self, ty: Type, fit: Fit) -> Result<Slot, ParseError> {
+    pub(super) fn source_here(&mut self, ty: Type, fit: Fit) -> Result<Slot, ParseError> {
         match self.constant()? {
             Some(value) => {
                 let source = Source::Constant(ty.truncate(value));

@@ -249,6 +249,8 @@ impl<const W: usize> Warp<W> {
                 } => {
                     self.atomic(machine, active, at, (op, ty), [a, b], d)?;
                 }
+                Op::Surface(op) => self.surface(machine, active, op)?,
+                Op::Texel(op) => self.texel(machine, active, op)?,
                 Op::Clock { d, part } => {
                     let time = machine.global_timer();
                     let time = match part {

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module, Param};
+use syncline_software_ptx::{Entry, Fault, Images, Launch, Machine, Module, Param};
+
+use crate::images::Picture;
 
 /// Where the memory begins.
 pub(crate) const BASE: u64 = 0x7000_0000;
@@ -18,6 +20,7 @@ pub(crate) struct Memory {
     pub(crate) pauses: AtomicU64,
     /// Stops the kernel at this pause.
     pub(crate) stop_at: AtomicU64,
+    pub(crate) picture: Option<Picture>,
 }
 
 impl Memory {
@@ -30,6 +33,7 @@ impl Memory {
             waited: AtomicU32::new(0),
             pauses: AtomicU64::new(0),
             stop_at: AtomicU64::new(1_000_000),
+            picture: None,
         }
     }
 
@@ -124,6 +128,10 @@ impl Machine for Memory {
 
     fn wait_for_dependencies(&self) {
         self.waited.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn images(&self) -> Option<&dyn Images> {
+        self.picture.as_ref().map(|picture| picture as _)
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 mod common;
+mod images;
 mod kernels;
 mod opcodes;
 mod refusals;

@@ -27,7 +27,27 @@ fn an_instruction_that_is_not_supported_is_named_with_its_line() {
         "bar.sync",
         "barrier.sync",
         "call",
-        "tex.1d.v4.s32.s32",
+        "tex.1d.v4.s32.f32",
+        "tex.2d.v4.f32.f32",
+        "tex.level.2d.v4.f32.f32",
+        "tex.grad.2d.v4.f32.f32",
+        "tex.cube.v4.f32.f32",
+        "tex.2dms.v4.s32.s32",
+        "tex.2d.v2.f16x2.s32",
+        "tex.2d.v4.f16.s32",
+        "tex.2d.s32.s32",
+        "tld4.r.2d.v4.f32.f32",
+        "txq.width.b32",
+        "suq.width.b32",
+        "sured.b.add.2d.u32.trap",
+        "suld.p.2d.v4.b32.trap",
+        "sust.p.2d.v4.b32.trap",
+        "suld.b.2d.b32",
+        "suld.b.cube.b32.trap",
+        "suld.b.2d.u32.trap",
+        "suld.b.2d.v4.b64.trap",
+        "suld.b.2d.wb.b32.trap",
+        "sust.b.2d.ca.b32.trap",
         "vote.sync.any.pred",
         "ld.shared.u32",
         "ld.const.u32",
@@ -199,6 +219,20 @@ fn operands_must_fit() {
         "selp.u32 %r0, 1, 2, %r1;",
         "mad.wide.u32 %d0, %r1, %r1, %r1;",
         "ld.u32 %r0, [%d0+4294967296];",
+        "suld.b.2d.b32.trap %r0, [%d0, %r1];",
+        "suld.b.2d.b32.trap %r0, [%d0, {%r1}];",
+        "suld.b.3d.b32.trap %r0, [%d0, {%r1, %r1, %r1}];",
+        "suld.b.2d.b32.trap %r0, [%r1, {%r1, %r1}];",
+        "suld.b.2d.b32.trap %r0, [1, {%r1, %r1}];",
+        "suld.b.2d.b32.trap %r0, [%d0, {%d1, %r1}];",
+        "suld.b.2d.b32.trap %h, [%d0, {%r1, %r1}];",
+        "suld.b.2d.v2.b32.trap %r0, [%d0, {%r1, %r1}];",
+        "suld.b.2d.v2.b32.trap {%r0}, [%d0, {%r1, %r1}];",
+        "suld.b.2d.b32.trap 5, [%d0, {%r1, %r1}];",
+        "tex.2d.v4.u32.s32 {%r0, %r1, %r2}, [%d0, {%r1, %r1}];",
+        "tex.2d.v4.u32.s32 {%r0, %r1, %r2, %d1}, [%d0, {%r1, %r1}];",
+        "tex.2d.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%d0, {%r1, %r1}];",
+        "tex.level.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%d0, {%r1, %r1}];",
         "} }",
         "{",
         "\"text\"",
@@ -208,6 +242,34 @@ fn operands_must_fit() {
     ] {
         let error = body(text).expect_err(text);
         assert!(error.line == 7 || error.line == 8, "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_textures_do_not_have_is_named() {
+    let tex = "tex.2d.v4.u32.s32";
+    let d = "{%r0, %r1, %r2, %r3}";
+    for (operands, reason) in [
+        (
+            format!("{d}|%p, [%d0, {{%r1, %r1}}]"),
+            "the predicate of residency is not supported",
+        ),
+        (
+            format!("{d}, [%d0, %d1, {{%r1, %r1}}]"),
+            "a sampler beside the texture is not supported",
+        ),
+        (
+            format!("{d}, [%d0, {{%r1, %r1}}], {{%r1, %r1}}"),
+            "offsets and depth comparisons are not supported",
+        ),
+    ] {
+        let instruction = tex.to_owned();
+        let refusal = Refusal::Operand {
+            instruction,
+            reason,
+        };
+        let error = body(&format!("{tex} {operands};")).unwrap_err();
+        assert_eq!(error, ParseError { line: 7, refusal });
     }
 }
 
@@ -350,7 +412,8 @@ proptest! {
                 "mov", ".u32", ".u64", ".pred", "%r0", "%d0", "%p", ",", ";", "{", "}", "[", "]", "(", ")", "@", "!",
                 "+", "-", ":", "L", "bra", "1", "0xffffffffffffffff", ".reg", "%x", "<", ">", "|", "setp", ".eq", "ld",
                 ".param", "x", "st", ".global", "atom", ".add", ".", "\"", "/*", "*/", "//", "\n", "%tid", ".x", "é",
-                ".loc", ".pragma", "_", "%", "cvt", "lop3", ".b32",
+                ".loc", ".pragma", "_", "%", "cvt", "lop3", ".b32", "suld", "sust", ".b", "tex", ".1d", ".v4",
+                ".s32", ".trap",
             ]),
             0..40,
         ),
