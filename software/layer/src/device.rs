@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use ash::vk::{self, Handle};
 use syncline_software_payload::check_exit;
 
 use crate::commands::Followed;
+use crate::image::Image;
 use crate::instance::{INSTANCES, next};
 use crate::loader::take_link;
 use crate::memory::{self, Heaps, Shared};
@@ -38,6 +39,10 @@ pub(crate) struct Driver {
     pub(crate) destroy_semaphore: vk::PFN_vkDestroySemaphore,
     pub(crate) create_buffer: vk::PFN_vkCreateBuffer,
     pub(crate) create_image: vk::PFN_vkCreateImage,
+    pub(crate) destroy_image: vk::PFN_vkDestroyImage,
+    pub(crate) get_image_subresource_layout: vk::PFN_vkGetImageSubresourceLayout,
+    pub(crate) bind_image_memory: vk::PFN_vkBindImageMemory,
+    pub(crate) bind_image_memory2: Option<vk::PFN_vkBindImageMemory2>,
     pub(crate) bind_buffer_memory: vk::PFN_vkBindBufferMemory,
     pub(crate) allocate_memory: vk::PFN_vkAllocateMemory,
     pub(crate) free_memory: vk::PFN_vkFreeMemory,
@@ -85,6 +90,14 @@ impl Driver {
                 destroy_semaphore: load!(PFN_vkDestroySemaphore, c"vkDestroySemaphore")?,
                 create_buffer: load!(PFN_vkCreateBuffer, c"vkCreateBuffer")?,
                 create_image: load!(PFN_vkCreateImage, c"vkCreateImage")?,
+                destroy_image: load!(PFN_vkDestroyImage, c"vkDestroyImage")?,
+                get_image_subresource_layout: load!(
+                    PFN_vkGetImageSubresourceLayout,
+                    c"vkGetImageSubresourceLayout"
+                )?,
+                bind_image_memory: load!(PFN_vkBindImageMemory, c"vkBindImageMemory")?,
+                bind_image_memory2: load!(PFN_vkBindImageMemory2, c"vkBindImageMemory2")
+                    .or_else(|| load!(PFN_vkBindImageMemory2, c"vkBindImageMemory2KHR")),
                 bind_buffer_memory: load!(PFN_vkBindBufferMemory, c"vkBindBufferMemory")?,
                 allocate_memory: load!(PFN_vkAllocateMemory, c"vkAllocateMemory")?,
                 free_memory: load!(PFN_vkFreeMemory, c"vkFreeMemory")?,
@@ -198,6 +211,8 @@ pub(crate) struct Device {
     pub(crate) heaps: Option<Heaps>,
     /// Memory that was made for export, or imported.
     memory: RwLock<HashMap<vk::DeviceMemory, Shared>>,
+    /// Images that were made for that memory.
+    images: Mutex<HashMap<vk::Image, Image>>,
     /// Which device owns that memory.
     pub(crate) ownership: Ownership,
     /// Every semaphore that the application has.
@@ -277,6 +292,11 @@ impl Device {
         look: impl FnOnce(&Shared) -> T,
     ) -> Option<T> {
         read(&self.memory).get(&raw).map(look)
+    }
+
+    /// Locks the images. Without heaps there are none.
+    pub(crate) fn images(&self) -> MutexGuard<'_, HashMap<vk::Image, Image>> {
+        lock(&self.images)
     }
 
     /// Returns the state of a queue. Creates it when it is first needed.
@@ -453,6 +473,7 @@ pub(crate) unsafe extern "system" fn create_device(
                 external_semaphores,
                 heaps,
                 memory: RwLock::default(),
+                images: Mutex::default(),
                 ownership: Ownership::default(),
                 semaphores: RwLock::default(),
                 shared: AtomicUsize::new(0),

@@ -266,6 +266,21 @@ gated! {
     of_device vkBindBufferMemory = b"vkBindBufferMemory": PFN_vkBindBufferMemory(
         device: vk::Device, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: vk::DeviceSize,
     );
+    of_instance vkGetPhysicalDeviceImageFormatProperties2 = b"vkGetPhysicalDeviceImageFormatProperties2":
+        PFN_vkGetPhysicalDeviceImageFormatProperties2(
+            physical: vk::PhysicalDevice, info: *const vk::PhysicalDeviceImageFormatInfo2<'_>,
+            properties: *mut vk::ImageFormatProperties2<'_>,
+        );
+    of_device vkCreateImage = b"vkCreateImage": PFN_vkCreateImage(
+        device: vk::Device, info: *const vk::ImageCreateInfo<'_>, allocator: Allocator<'_>,
+        image: *mut vk::Image,
+    ) creates "images";
+    of_device vkDestroyImage = b"vkDestroyImage": PFN_vkDestroyImage(
+        device: vk::Device, image: vk::Image, allocator: Allocator<'_>,
+    ) destroys image "images";
+    of_device vkBindImageMemory = b"vkBindImageMemory": PFN_vkBindImageMemory(
+        device: vk::Device, image: vk::Image, memory: vk::DeviceMemory, offset: vk::DeviceSize,
+    );
     of_device vkCreateCommandPool = b"vkCreateCommandPool": PFN_vkCreateCommandPool(
         device: vk::Device, info: *const vk::CommandPoolCreateInfo<'_>, allocator: Allocator<'_>,
         pool: *mut vk::CommandPool,

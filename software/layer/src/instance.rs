@@ -33,6 +33,8 @@ pub(crate) struct Instance {
         vk::PFN_vkGetPhysicalDeviceExternalSemaphoreProperties,
     pub(crate) get_physical_device_external_buffer_properties:
         vk::PFN_vkGetPhysicalDeviceExternalBufferProperties,
+    pub(crate) get_physical_device_image_format_properties2:
+        vk::PFN_vkGetPhysicalDeviceImageFormatProperties2,
     /// The software driver of each physical device, by its handle. `None` for hardware.
     twins: Mutex<BTreeMap<u64, Option<Twin>>>,
 }
@@ -101,6 +103,12 @@ impl Instance {
                     raw,
                     PFN_vkGetPhysicalDeviceExternalBufferProperties,
                     c"vkGetPhysicalDeviceExternalBufferProperties"
+                )?,
+                get_physical_device_image_format_properties2: next!(
+                    get,
+                    raw,
+                    PFN_vkGetPhysicalDeviceImageFormatProperties2,
+                    c"vkGetPhysicalDeviceImageFormatProperties2"
                 )?,
                 twins: Mutex::new(BTreeMap::new()),
             })

@@ -46,6 +46,7 @@ mod device;
 mod gated;
 mod hidden;
 mod host;
+mod image;
 mod instance;
 mod loader;
 mod manifest;

@@ -8,8 +8,8 @@ use ash::vk;
 use crate::device::Registered;
 use crate::instance::Instance;
 use crate::{
-    calibration, chain, commands, completion, device, gated, host, instance, memory, passed_on,
-    physical, semaphore, submit, surface,
+    calibration, chain, commands, completion, device, gated, host, image, instance, memory,
+    passed_on, physical, semaphore, submit, surface,
 };
 
 /// `VkLayerFunction`: the create info holds the functions of the next layer.
@@ -191,6 +191,11 @@ pub(crate) unsafe fn ungated_instance_function(
             PFN_vkGetPhysicalDeviceExternalBufferProperties,
             memory::get_physical_device_external_buffer_properties
         ),
+        b"vkGetPhysicalDeviceImageFormatProperties2"
+        | b"vkGetPhysicalDeviceImageFormatProperties2KHR" => entry!(
+            PFN_vkGetPhysicalDeviceImageFormatProperties2,
+            image::get_physical_device_image_format_properties2
+        ),
         _ => None,
     };
     if own.is_some() {
@@ -288,7 +293,12 @@ fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
         b"vkGetMemoryFdKHR" => entry!(PFN_vkGetMemoryFdKHR, memory::get_memory_fd),
         b"vkCreateBuffer" => entry!(PFN_vkCreateBuffer, memory::create_buffer),
         b"vkBindBufferMemory" => entry!(PFN_vkBindBufferMemory, memory::bind_buffer_memory),
-        b"vkCreateImage" => entry!(PFN_vkCreateImage, memory::create_image),
+        b"vkCreateImage" => entry!(PFN_vkCreateImage, image::create_image),
+        b"vkDestroyImage" => entry!(PFN_vkDestroyImage, image::destroy_image),
+        b"vkBindImageMemory" => entry!(PFN_vkBindImageMemory, image::bind_image_memory),
+        b"vkBindImageMemory2" | b"vkBindImageMemory2KHR" => {
+            entry!(PFN_vkBindImageMemory2, image::bind_image_memory2)
+        }
         b"vkAllocateCommandBuffers" => {
             entry!(
                 PFN_vkAllocateCommandBuffers,

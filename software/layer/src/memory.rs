@@ -10,6 +10,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 
 use ash::{ext, khr, vk};
 use syncline_software_payload as software;
@@ -20,7 +21,8 @@ use crate::device::Device;
 use crate::instance::{Instance, next};
 use crate::physical;
 
-const OPAQUE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+pub(crate) const OPAQUE: vk::ExternalMemoryHandleTypeFlags =
+    vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 /// The handle type that takes the place of descriptors below the layer.
 const HOST: vk::ExternalMemoryHandleTypeFlags =
     vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
@@ -32,12 +34,14 @@ pub(crate) struct Heaps {
     properties: vk::PhysicalDeviceMemoryProperties,
     /// The UUID of the GPU in the headers of its files.
     gpu: [u8; software::UUID_BYTES],
+    /// The driver that lays out images.
+    pub(crate) twin: software::Twin,
 }
 
 /// What the layer keeps for memory of the application.
 pub(crate) struct Shared {
     /// The pages that the driver has imported.
-    memory: software::Memory,
+    pub(crate) memory: Arc<software::Memory>,
     /// Absent if the memory cannot be exported.
     file: Option<OwnedFd>,
 }
@@ -93,6 +97,7 @@ impl Heaps {
         Some(Self {
             properties,
             gpu: twin.uuid().unwrap_or_default(),
+            twin,
         })
     }
 
@@ -112,8 +117,10 @@ impl Heaps {
             }
             let made = software::Memory::create(size, self.gpu);
             let (memory, file) = made.map_err(|_| vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)?;
-            let file = Some(file);
-            return Ok(Shared { memory, file });
+            return Ok(Shared {
+                memory: Arc::new(memory),
+                file: Some(file),
+            });
         };
         let refused = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
         let memory = software::Memory::open(file).map_err(|_| refused)?;
@@ -127,7 +134,7 @@ impl Heaps {
         let file = exports.then(|| rustix::io::fcntl_dupfd_cloexec(file, 0));
         let file = file.transpose();
         Ok(Shared {
-            memory,
+            memory: Arc::new(memory),
             file: file.map_err(|_| vk::Result::ERROR_TOO_MANY_OBJECTS)?,
         })
     }
@@ -286,7 +293,7 @@ pub(crate) unsafe extern "system" fn bind_buffer_memory(
 }
 
 /// Replaces descriptors by memory of the host.
-const fn below(
+pub(crate) const fn below(
     handle_types: vk::ExternalMemoryHandleTypeFlags,
 ) -> vk::ExternalMemoryHandleTypeFlags {
     let others = handle_types.as_raw() & !OPAQUE.as_raw();
@@ -328,43 +335,6 @@ pub(crate) unsafe extern "system" fn create_buffer(
             device.ownership.add_buffer(*buffer, given.size);
         }
         result
-    }
-}
-
-/// `vkCreateImage`: an image for descriptors is one for memory of the host below.
-pub(crate) unsafe extern "system" fn create_image(
-    raw: vk::Device,
-    info: *const vk::ImageCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    image: *mut vk::Image,
-) -> vk::Result {
-    // SAFETY: valid usage: a live device, and a valid create info.
-    let (device, mut given) = unsafe { (Device::of(raw), *info) };
-    let Some(device) = device else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    let create = device.driver.create_image;
-    let sizes = known![
-        vk::ExternalMemoryImageCreateInfo<'_>,
-        vk::ImageFormatListCreateInfo<'_>,
-        vk::ImageStencilUsageCreateInfo<'_>,
-        vk::ImageDrmFormatModifierListCreateInfoEXT<'_>,
-        vk::ImageDrmFormatModifierExplicitCreateInfoEXT<'_>,
-        vk::ImageCompressionControlEXT<'_>,
-    ];
-    // SAFETY: valid usage: a valid chain. The copy lives until the call has ended.
-    unsafe {
-        let external = chain::find::<vk::ExternalMemoryImageCreateInfo<'_>>(given.p_next);
-        let is_shared = external.is_some_and(|external| external.handle_types.contains(OPAQUE));
-        if device.heaps.is_none() || !is_shared {
-            return create(raw, info, allocator, image);
-        }
-        let mut copied = Copied::of(given.p_next, &sizes);
-        if let Some(external) = copied.get::<vk::ExternalMemoryImageCreateInfo<'_>>() {
-            external.handle_types = below(external.handle_types);
-        }
-        given.p_next = copied.first();
-        create(raw, &raw const given, allocator, image)
     }
 }
 

@@ -10,11 +10,13 @@ mod bugs;
 mod exit;
 mod gate;
 mod identity;
+mod image;
 mod memory;
 mod semaphore;
 
 pub use exit::{check_exit, register_destructors};
 pub use gate::{Gate, Verdict, give_text};
 pub use identity::{Twin, UUID_BYTES};
+pub use image::{BoundImage, Image, Level};
 pub use memory::{Memory, MemoryError};
 pub use semaphore::{Kind, Semaphore, SemaphoreError};

@@ -1,7 +1,7 @@
 //! Device memory that software drivers share, mapped into this process.
 //!
-//! [`Memory::create`] makes a sealed file: a header of one page, then the bytes. The seals keep its
-//! size, so no process can take the bytes away.
+//! [`Memory::create`] makes a sealed file: a header, then the bytes. The seals keep its size, so no
+//! process can take the bytes away.
 #![allow(unsafe_code, reason = "maps memory that other processes have, too")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,20 +13,25 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::identity::UUID_BYTES;
+use crate::image;
 use crate::semaphore::Semaphore;
 
 /// The first word of the header.
 const MAGIC: u64 = u64::from_ne_bytes(*b"SLmemory");
 /// The version of the format. A file of another version is refused.
-const VERSION: u32 = 1;
-/// The bytes of the header, before those of the allocation. Also the size of a page.
-const HEADER: u64 = 4096;
+const VERSION: u32 = 2;
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+/// The bytes of the header, before those of the allocation: a page, and the table of images.
+const HEADER: u64 = PAGE + image::BYTES as u64;
 /// The seals of a file: nothing changes its size.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// The beginning of the file. The rest of the header is zero, with room for a table of images.
+const _: () = assert!(HEADER.is_multiple_of(PAGE));
+
+/// The beginning of the file. The rest of its page is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     /// Bytes of the allocation.
@@ -36,14 +41,13 @@ struct Header {
 }
 
 impl Header {
-    /// The magic number, the version, the number of images, the size, and the GPU.
+    /// The magic number, the version, zero, the size, and the GPU.
     const BYTES: usize = 8 + 4 + 4 + 8 + UUID_BYTES;
 
     fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         bytes[8..12].copy_from_slice(&VERSION.to_ne_bytes());
-        // The table of images is empty: bytes 12 to 16 are zero.
         bytes[16..24].copy_from_slice(&self.size.to_ne_bytes());
         bytes[24..].copy_from_slice(&self.gpu);
         bytes
@@ -64,7 +68,7 @@ impl Header {
 
     /// Returns the bytes of the file: the header, and whole pages. `None` if they are too many.
     fn file(self) -> Option<u64> {
-        let pages = self.size.checked_next_multiple_of(HEADER)?;
+        let pages = self.size.checked_next_multiple_of(PAGE)?;
         pages.checked_add(HEADER).filter(|_| self.size > 0)
     }
 }
@@ -78,6 +82,15 @@ pub enum MemoryError {
     /// No file has so many bytes, or none at all.
     #[error("memory of {0} bytes cannot be made")]
     Size(u64),
+    /// As many images are bound to the memory as its table has room for, or it has no table.
+    #[error(
+        "the memory has no room for another image: at most {} are bound to it",
+        image::IMAGES
+    )]
+    TableFull,
+    /// The image has more levels than an entry of the table has room for.
+    #[error("an image of {0} levels has no room in the table of the memory")]
+    Levels(usize),
     /// A system call failed.
     #[error("{0}")]
     System(#[from] rustix::io::Errno),
@@ -187,6 +200,17 @@ impl Memory {
         unsafe { self.mapping.as_ptr().add(self.offset) }
     }
 
+    /// Returns the first entry of the table of images, and the number of entries.
+    pub(crate) const fn table_pointer(&self) -> (*mut u8, usize) {
+        // The payload of a semaphore has no header.
+        if self.offset == 0 {
+            return (std::ptr::without_provenance_mut(align_of::<u64>()), 0);
+        }
+        // SAFETY: the header of the mapping has the table behind its first page.
+        let first = unsafe { self.mapping.as_ptr().add(PAGE as usize) };
+        (first, image::IMAGES)
+    }
+
     /// Returns the UUID of the GPU that has the memory. Zero for a semaphore.
     #[must_use]
     pub const fn gpu(&self) -> [u8; UUID_BYTES] {
@@ -243,11 +267,11 @@ mod tests {
     #[test]
     fn only_whole_sealed_files_are_opened() {
         let (_memory, file) = Memory::create(5000, GPU).unwrap();
-        let right = 3 * HEADER;
+        let right = HEADER + 2 * PAGE;
         Memory::open(copied(&file, right, SEALS).as_fd()).unwrap();
         for (bytes, seals) in [
             (right - 1, SEALS),
-            (right + HEADER, SEALS),
+            (right + PAGE, SEALS),
             (100, SEALS),
             (right, SealFlags::SHRINK | SealFlags::GROW),
             (right, SealFlags::empty()),

@@ -6,6 +6,7 @@
 
 mod alone;
 mod gpu;
+mod image;
 mod memory;
 mod ownership;
 mod pair;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
 fn cases() -> Vec<(&'static str, Case)> {
     [
         alone::CASES,
+        image::CASES,
         memory::CASES,
         ownership::CASES,
         pair::CASES,

@@ -20,35 +20,26 @@ pub(crate) const CASES: &[(&str, Case)] = &[
     ("imported_memory_is_exported_if_it_was_made_for_it", again),
     ("memory_outlives_its_exporter", outlives),
     ("more_than_the_heap_has_is_refused", too_large),
-    ("images_lie_in_exported_memory", images),
     ("buffers_are_exported_and_imported", properties),
     ("freed_memory_leaves_nothing", freed),
 ];
 
 /// How memory is allocated.
 #[derive(Clone, Copy, Default)]
-struct How<'f> {
-    exports: bool,
-    from: Option<&'f OwnedFd>,
-    dedicated: vk::Buffer,
-    image: vk::Image,
+pub(crate) struct How<'f> {
+    pub(crate) exports: bool,
+    pub(crate) from: Option<&'f OwnedFd>,
 }
 
 /// Allocates memory of the first type. A descriptor that is taken is a copy.
-fn allocate(gpu: &Gpu, size: u64, how: How<'_>) -> Result<vk::DeviceMemory, vk::Result> {
+pub(crate) fn allocate(gpu: &Gpu, size: u64, how: How<'_>) -> Result<vk::DeviceMemory, vk::Result> {
     let copy = how.from.map(|fd| fd.try_clone().unwrap());
     let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(MEMORY);
     let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(MEMORY);
-    let mut own = vk::MemoryDedicatedAllocateInfo::default()
-        .buffer(how.dedicated)
-        .image(how.image);
     let mut flags = vk::MemoryAllocateFlagsInfo::default();
     let mut info = vk::MemoryAllocateInfo::default()
         .allocation_size(size)
         .push_next(&mut flags);
-    if how.dedicated != vk::Buffer::null() || how.image != vk::Image::null() {
-        info = info.push_next(&mut own);
-    }
     if how.exports {
         info = info.push_next(&mut export);
     }
@@ -63,11 +54,11 @@ fn allocate(gpu: &Gpu, size: u64, how: How<'_>) -> Result<vk::DeviceMemory, vk::
     Ok(memory)
 }
 
-fn export(gpu: &Gpu, memory: vk::DeviceMemory) -> Result<OwnedFd, vk::Result> {
+pub(crate) fn export(gpu: &Gpu, memory: vk::DeviceMemory) -> Result<OwnedFd, vk::Result> {
     gpu.try_export_memory(memory)
 }
 
-fn free(gpu: &Gpu, memory: vk::DeviceMemory) {
+pub(crate) fn free(gpu: &Gpu, memory: vk::DeviceMemory) {
     // SAFETY: memory of this device, which nothing uses.
     unsafe { gpu.device.free_memory(memory, None) };
 }
@@ -85,7 +76,7 @@ fn word(memory: &Memory, at: usize) -> u32 {
     unsafe { memory.address().add(at).cast::<u32>().read_volatile() }
 }
 
-fn set_word(memory: &Memory, at: usize, word: u32) {
+pub(crate) fn set_word(memory: &Memory, at: usize, word: u32) {
     // SAFETY: as above.
     unsafe { memory.address().add(at).cast::<u32>().write_volatile(word) };
 }
@@ -271,7 +262,6 @@ fn again(driver: &Driver) {
         let how = How {
             exports,
             from: Some(&file),
-            ..How::default()
         };
         let memory = allocate(&gpu, 4096, how).unwrap();
         match export(&gpu, memory) {
@@ -314,68 +304,6 @@ fn too_large(driver: &Driver) {
     for size in [1 << 60, u64::MAX] {
         let told = allocate(&gpu, size, how);
         assert_eq!(told, Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY), "{size}");
-    }
-}
-
-/// A cleared image of both drivers is linear in its file.
-fn images(driver: &Driver) {
-    let gpu = driver.open();
-    let mut external = vk::ExternalMemoryImageCreateInfo::default().handle_types(MEMORY);
-    let info = vk::ImageCreateInfo::default()
-        .image_type(vk::ImageType::TYPE_2D)
-        .format(vk::Format::R8G8B8A8_UINT)
-        .extent(vk::Extent3D::default().width(64).height(64).depth(1))
-        .mip_levels(1)
-        .array_layers(1)
-        .samples(vk::SampleCountFlags::TYPE_1)
-        .usage(vk::ImageUsageFlags::TRANSFER_DST)
-        .push_next(&mut external);
-    // SAFETY: valid structures, and an image that one command buffer uses.
-    unsafe {
-        let image = gpu.device.create_image(&info, None).unwrap();
-        let needs = gpu.device.get_image_memory_requirements(image);
-        let how = How {
-            exports: true,
-            image,
-            ..How::default()
-        };
-        let memory = allocate(&gpu, needs.size, how).unwrap();
-        gpu.device.bind_image_memory(image, memory, 0).unwrap();
-        let opened = Memory::open(export(&gpu, memory).unwrap().as_fd()).unwrap();
-        let colour = vk::ClearColorValue {
-            uint32: [1, 2, 3, 4],
-        };
-        let all = vk::ImageSubresourceRange::default()
-            .aspect_mask(vk::ImageAspectFlags::COLOR)
-            .level_count(1)
-            .layer_count(1);
-        let to_general = vk::ImageMemoryBarrier::default()
-            .new_layout(vk::ImageLayout::GENERAL)
-            .src_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
-            .dst_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
-            .dst_access_mask(vk::AccessFlags::TRANSFER_WRITE)
-            .image(image)
-            .subresource_range(all);
-        let commands = gpu.record(|commands| {
-            gpu.device.cmd_pipeline_barrier(
-                commands,
-                vk::PipelineStageFlags::TOP_OF_PIPE,
-                vk::PipelineStageFlags::TRANSFER,
-                vk::DependencyFlags::empty(),
-                &[],
-                &[],
-                &[to_general],
-            );
-            let layout = vk::ImageLayout::GENERAL;
-            gpu.device
-                .cmd_clear_color_image(commands, image, layout, &colour, &[all]);
-        });
-        gpu.submit(&[], &[commands], &[]);
-        gpu.idle();
-        assert_eq!(word(&opened, 0).to_ne_bytes(), [1, 2, 3, 4]);
-        assert_eq!(word(&opened, 63 * 4).to_ne_bytes(), [1, 2, 3, 4]);
-        gpu.device.destroy_image(image, None);
-        free(&gpu, memory);
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) const FLAG: &str = "--second-process";
 const ROUNDS: u32 = 100;
 
 /// Starts the second process with these descriptors. No other process inherits them.
-fn start(driver: &Driver, role: &str, files: &[&OwnedFd]) -> Child {
+pub(crate) fn start(driver: &Driver, role: &str, files: &[&OwnedFd]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([FLAG, role, &driver.id.as_raw().to_string()]);
     // Without `FD_CLOEXEC` while the child starts. Cases run one after the other.
@@ -44,6 +44,9 @@ pub(crate) fn run(arguments: &[String]) {
     let mut files = (2..arguments.len()).map(|at| unsafe { OwnedFd::from_raw_fd(number(at)) });
     let mut file = || files.next().unwrap();
     let gpu = driver.open();
+    if arguments[0] == "images" {
+        return crate::image::in_second_process(&gpu, &file());
+    }
     let frames = gpu.imported_timeline(file());
     if arguments[0] == "killed" {
         let never = gpu.timeline(0);
