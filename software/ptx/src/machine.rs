@@ -94,7 +94,7 @@ pub trait Images {
     /// [`Fault::Object`] if the surface cannot be read.
     fn load(&self, surface: u64, at: [u32; 3], bytes: u32) -> Result<u64, Fault>;
 
-    /// Stores the low `bytes` bytes of `value` in a surface, at a place as [`load`](Self::load) has.
+    /// Stores the low `bytes` bytes of `value`, at a place as for [`load`](Self::load).
     ///
     /// # Errors
     ///
