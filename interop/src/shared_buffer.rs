@@ -178,8 +178,8 @@ impl<'d> Pass<'d> {
             #[cfg(feature = "cuda")]
             Side::Cuda(to) => {
                 let exporter = Some(Arc::new(allocation.clone()) as _);
-                let whole = to.import_memory_of(allocation.export()?, exporter)?;
-                let view = |of: &vulkan::Buffer| whole.view(of.offset_in_allocation(), of.size());
+                let whole = to.import_allocation(allocation.export()?, exporter)?;
+                let view = |of: &vulkan::Buffer| whole.buffer(of.offset_in_allocation(), of.size());
                 buffers
                     .iter()
                     .map(|of| Ok(Buffer::Cuda(view(of)?)))

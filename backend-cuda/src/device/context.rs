@@ -174,6 +174,9 @@ impl Context {
 
     /// Frees `resource` of `bytes` bytes now, or defers that if this call must not block.
     ///
+    /// What was deferred is freed first. So resources are freed in the order of these calls, and
+    /// imported memory after all that was mapped in it.
+    ///
     /// Leaks it in a forked child, because it belongs to the parent process, and once the process
     /// exits.
     pub(crate) fn free_or_defer(&self, resource: Resource, bytes: u64) {
@@ -192,8 +195,8 @@ impl Context {
             }
             return;
         };
-        resource.free(&self.driver);
         self.deferred_frees.free_all(&self.driver);
+        resource.free(&self.driver);
     }
 
     /// Calls `make`, which creates a driver object in this context. The context is current.

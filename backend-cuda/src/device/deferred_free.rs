@@ -24,8 +24,8 @@ use crate::driver::virtual_memory::Mapped;
 pub(crate) enum Resource {
     Device(sys::CUdeviceptr),
     Pinned(Raw<c_void>),
-    /// Imported memory: the mapped address and the memory object.
-    External(sys::CUdeviceptr, Raw<sys::CUextMemory_st>),
+    /// Imported memory. All that was mapped in it is freed before.
+    ExternalMemory(Raw<sys::CUextMemory_st>),
     /// Memory that was exported.
     Mapped(Mapped),
     Module(Raw<sys::CUmod_st>),
@@ -53,9 +53,7 @@ impl Resource {
             match self {
                 Self::Device(pointer) => driver.mem_free(pointer),
                 Self::Pinned(host) => driver.mem_free_host(host.0),
-                Self::External(pointer, memory) => driver
-                    .mem_free(pointer)
-                    .and(driver.destroy_external_memory(memory.0)),
+                Self::ExternalMemory(memory) => driver.destroy_external_memory(memory.0),
                 Self::Mapped(mapped) => driver.unmap(mapped),
                 Self::Module(module) => driver.module_unload(module.0),
                 Self::Registered(counter) => driver.mem_host_unregister(counter.address()),
@@ -195,9 +193,35 @@ mod tests {
         let last = third.pointer();
         assert_eq!(freed(), []);
         drop(third);
-        assert_eq!(freed(), [last, expected[0], expected[1]]);
+        assert_eq!(freed(), [expected[0], expected[1], last]);
         assert!(!device.context().deferred_frees().is_any());
         gate.signal(1).unwrap();
+    }
+
+    /// A finished submission drops the buffer in a call that frees nothing.
+    #[test]
+    fn imported_memory_is_freed_after_its_deferred_buffer() {
+        let device = emulated::device();
+        let queue = queue(&device);
+        let import = || {
+            let allocation = emulated::import_allocation(&device, 64, false, None);
+            let buffer = allocation.buffer(0, 16).unwrap();
+            let order = [buffer.pointer(), allocation.raw().addr() as u64];
+            (allocation, buffer, order)
+        };
+        let (allocation, buffer, order) = import();
+        submit_last_clone(&queue, buffer);
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        assert_eq!(freed(), []);
+        drop(allocation);
+        assert_eq!(freed(), order);
+        // Both are dropped there.
+        let (allocation, buffer, order) = import();
+        drop(allocation);
+        submit_last_clone(&queue, buffer);
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
+        device.free_what_is_due().unwrap();
+        assert_eq!(freed(), order);
     }
 
     /// X8. `cuMemUnmap` waits for nothing, so the queue keeps the buffer for each command.

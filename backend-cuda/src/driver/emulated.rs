@@ -431,7 +431,7 @@ unsafe extern "system" fn import(
 ///
 /// Closes a rejected one, and reuses its number for another file.
 unsafe extern "system" fn import_memory(
-    _: *mut sys::CUexternalMemory,
+    to: *mut sys::CUexternalMemory,
     desc: *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> u32 {
     let mut fd = unsafe { OwnedFd::from_raw_fd((*desc).handle.fd) };
@@ -445,7 +445,32 @@ unsafe extern "system" fn import_memory(
     }
     // The driver's descriptor, or the other file's.
     let _ = fd.into_raw_fd();
-    if refused.is_some() { OUT_OF_MEMORY } else { 0 }
+    if refused.is_some() {
+        return OUT_OF_MEMORY;
+    }
+    unsafe { to.write(object()) };
+    0
+}
+
+/// A unique handle of an object of this driver.
+fn object<T>() -> *mut T {
+    std::ptr::without_provenance_mut(unique() as usize)
+}
+
+unsafe extern "system" fn map_buffer(
+    to: *mut sys::CUdeviceptr,
+    _: sys::CUexternalMemory,
+    _: *const sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+) -> u32 {
+    if is_map_refused() {
+        return INVALID_VALUE;
+    }
+    unsafe { to.write(unique()) };
+    0
+}
+
+unsafe extern "system" fn destroy_memory(memory: sys::CUexternalMemory) -> u32 {
+    unsafe { mem_free(memory.addr() as u64) }
 }
 
 std::thread_local! {
@@ -668,20 +693,25 @@ unsafe extern "system" fn pop_current(_: *mut sys::CUcontext) -> u32 {
 }
 
 thread_local! {
-    /// The freed addresses, in order.
+    /// The freed addresses and destroyed handles, in order.
     static FREED: RefCell<Vec<sys::CUdeviceptr>> = const { RefCell::new(Vec::new()) };
     /// The number of further allocations that fail.
     static REFUSED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// An address or a handle that nothing else has.
+fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(4_096);
+    NEXT.fetch_add(4_096, Ordering::SeqCst)
+}
+
 /// Returns a unique address. The memory does not exist.
 unsafe extern "system" fn mem_alloc(to: *mut sys::CUdeviceptr, _: usize) -> u32 {
-    static NEXT: AtomicU64 = AtomicU64::new(4_096);
     if let Some(left) = REFUSED.get().checked_sub(1) {
         REFUSED.set(left);
         return OUT_OF_MEMORY;
     }
-    unsafe { to.write(NEXT.fetch_add(4_096, Ordering::SeqCst)) };
+    unsafe { to.write(unique()) };
     0
 }
 
@@ -760,7 +790,7 @@ unsafe extern "system" fn mem_map(
     _: u64,
     _: u64,
 ) -> u32 {
-    if REFUSED_MAPS.take() {
+    if is_map_refused() {
         return INVALID_VALUE;
     }
     MAPPED.with_borrow_mut(|mapped| mapped.push(address));
@@ -786,8 +816,8 @@ std::thread_local! {
     static HANDLES: Cell<i32> = const { Cell::new(0) };
     /// The addresses where this thread has mapped memory.
     static MAPPED: RefCell<Vec<sys::CUdeviceptr>> = const { RefCell::new(Vec::new()) };
-    /// True if the next mapping fails.
-    static REFUSED_MAPS: Cell<bool> = const { Cell::new(false) };
+    /// The number of mappings before the one that fails, if one does.
+    static REFUSED_MAP: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 fn count_handles(more: i32) {
@@ -799,9 +829,15 @@ pub(crate) fn memory_handles() -> i32 {
     HANDLES.get()
 }
 
-/// Makes the next mapping of this thread fail.
-pub(crate) fn refuse_map() {
-    REFUSED_MAPS.set(true);
+/// Makes a mapping of this thread fail, after `others` that succeed.
+pub(crate) fn refuse_map_after(others: u32) {
+    REFUSED_MAP.set(Some(others));
+}
+
+fn is_map_refused() -> bool {
+    let others = REFUSED_MAP.get();
+    REFUSED_MAP.set(others.and_then(|others| others.checked_sub(1)));
+    others == Some(0)
 }
 
 /// Makes the next `times` allocations of this thread fail.
@@ -809,7 +845,7 @@ pub(crate) fn refuse_memory(times: u32) {
     REFUSED.set(times);
 }
 
-/// The addresses that this thread has freed since the last call.
+/// The addresses and handles that this thread has freed since the last call, in order.
 pub(crate) fn freed() -> Vec<sys::CUdeviceptr> {
     FREED.take()
 }
@@ -819,17 +855,21 @@ pub(crate) use devices::*;
 /// Devices of this driver, and access to the streams of their queues.
 #[cfg(test)]
 mod devices {
+    use std::any::Any;
+    use std::sync::Arc;
+
     use syncline_core::backend::Attachment;
     use syncline_core::{
         Result,
         error::Object,
-        handle::{Origin, TimelineFd},
+        handle::{MemoryFd, MemoryInfo, Origin, TimelineFd},
         info::Info,
     };
 
     use super::*;
     use crate::device::context::{Context, Owner};
     use crate::device::open::Device;
+    use crate::memory::allocation::Allocation;
     use crate::queue::submission::Queue;
 
     /// A device of this driver.
@@ -882,6 +922,8 @@ mod devices {
             import_external_semaphore: import,
             destroy_external_semaphore: destroy_semaphore,
             import_external_memory: import_memory,
+            external_memory_get_mapped_buffer: map_buffer,
+            destroy_external_memory: destroy_memory,
             signal_external_semaphores_async: signal_external,
             wait_external_semaphores_async: wait_external,
             mem_alloc,
@@ -902,6 +944,25 @@ mod devices {
         let info = driver.info(0).unwrap();
         let context = unsafe { Context::adopted(&driver, context, &object, Owner::default()) };
         Device::new(context, object, info).unwrap()
+    }
+
+    /// Imports memory of `size` bytes, which is for one buffer alone if it is `dedicated`.
+    pub(crate) fn import_allocation(
+        device: &Device,
+        size: u64,
+        dedicated: bool,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Allocation {
+        let (end, _) = std::io::pipe().unwrap();
+        let info = MemoryInfo {
+            size,
+            length: size,
+            dedicated,
+            memory_type: None,
+        };
+        // SAFETY: this driver has no real memory.
+        let handle = unsafe { MemoryFd::from_fd(end.into(), Origin::of(device.info()), info) };
+        device.import_allocation(handle, owner).unwrap()
     }
 
     /// A descriptor that stands for an exported timeline.

@@ -1,21 +1,20 @@
 //! Buffers for demonstrations and tests, and for memory of other APIs.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{TeardownGuard, require_range, require_size, size_refused};
-use syncline_core::internal::DroppedByMaker;
+use syncline_core::backend::{require_range, require_size, size_refused};
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;
 use crate::device::inner::DeviceRef;
 use crate::device::open::Device;
 use crate::driver::table::{Code, Driver, Raw};
+use crate::memory::allocation::Allocation;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PINNED: u32 = 3;
@@ -51,8 +50,9 @@ struct Memory {
     host: Option<Raw<c_void>>,
     /// Freed when the buffer is dropped.
     resource: Option<Resource>,
-    /// What the memory belongs to. Dropped after the resource is freed.
-    owner: Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>,
+    /// The imported memory that this is a mapping of, and where it begins there. Dropped after the
+    /// resource is freed.
+    allocation: Option<(Allocation, u64)>,
 }
 
 impl Device {
@@ -179,7 +179,6 @@ impl Buffer {
         resource: Resource,
     ) -> Self {
         let (label, host) = match &resource {
-            Resource::External(..) => ("imported memory", None),
             Resource::Mapped(..) => ("exported memory", None),
             Resource::Pinned(host) => ("pinned memory", Some(Raw(host.0))),
             _ => ("device memory", None),
@@ -191,7 +190,7 @@ impl Buffer {
             size,
             host,
             resource: Some(resource),
-            owner: None,
+            allocation: None,
         };
         Self {
             memory: Arc::new(memory),
@@ -200,10 +199,11 @@ impl Buffer {
         }
     }
 
-    /// Keeps what the memory belongs to, which is just imported and has no other range.
-    pub(crate) fn keeping(mut self, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+    /// Keeps the imported memory that this buffer is mapped in, and that has just been mapped.
+    pub(crate) fn in_allocation(mut self, allocation: Allocation, offset: u64) -> Self {
         if let Some(memory) = Arc::get_mut(&mut self.memory) {
-            memory.owner = owner.map(DroppedByMaker::new);
+            memory.object = Object::new("buffer", "imported memory");
+            memory.allocation = Some((allocation, offset));
         }
         self
     }
@@ -355,9 +355,16 @@ impl Buffer {
     ///
     /// Two imports of one memory do not know of each other.
     pub(crate) fn overlaps(&self, other: &Self, size: u64) -> bool {
-        Arc::ptr_eq(&self.memory, &other.memory)
-            && self.offset < other.offset + size
-            && other.offset < self.offset + size
+        let ((memory, offset), (theirs, at)) = (self.place(), other.place());
+        memory == theirs && offset < at + size && at < offset + size
+    }
+
+    /// What identifies the memory, and where the range begins in it.
+    fn place(&self) -> (*const (), u64) {
+        match &self.memory.allocation {
+            Some((allocation, at)) => (allocation.address(), at + self.offset),
+            None => (Arc::as_ptr(&self.memory).cast(), self.offset),
+        }
     }
 
     /// Rejects a buffer of another device.
@@ -383,14 +390,13 @@ impl Buffer {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
-            let size = match &resource {
-                Resource::Mapped(mapped) => mapped.size(),
+            let size = match (&resource, &self.allocation) {
+                (Resource::Mapped(mapped), _) => mapped.size(),
+                // The memory itself counts.
+                (_, Some(_)) => 0,
                 _ => self.size,
             };
             self.device_ref.context().free_or_defer(resource, size);
-        }
-        if let Some(owner) = self.owner.take() {
-            TeardownGuard::drop_owner(owner);
         }
     }
 }

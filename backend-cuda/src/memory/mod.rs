@@ -1,4 +1,5 @@
 //! Buffers and kernels.
 
+pub(crate) mod allocation;
 pub(crate) mod buffer;
 pub(crate) mod module;

@@ -1,4 +1,4 @@
-//! Memory of buffers, exported and imported as opaque file descriptors.
+//! Memory, exported and imported as opaque file descriptors.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
@@ -14,9 +14,11 @@ use syncline_core::{
     handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
 };
 
+use crate::device::context::Owner;
 use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
-use crate::driver::table::{Code, Raw};
+use crate::driver::table::Code;
+use crate::memory::allocation::Allocation;
 use crate::memory::buffer::{Buffer, whole_words};
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
@@ -74,40 +76,45 @@ impl Device {
         Ok((buffer, handle))
     }
 
-    /// Imports the memory of `handle` as one buffer.
+    /// Imports the memory of `handle`, in which buffers are mapped.
+    ///
+    /// Calls `cuImportExternalMemory`. `owner` is kept as long as a handle of the memory or of a
+    /// buffer in it lives, and while a submission uses one. It may be dropped on a thread of
+    /// Syncline.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the handle comes from another GPU, and [`Error::Unsupported`] if
     /// the device imports no memory. Both are checked before any driver call. A driver error. Each
     /// error returns the handle, still open.
-    pub fn import_memory(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
-        self.import_memory_of(handle, None)
-    }
-
-    /// Same as [`Device::import_memory`], and keeps the owner of the memory.
-    ///
-    /// `owner` is kept as long as a range of the buffer lives, and while a submission uses one. It
-    /// may be dropped on a thread of Syncline.
-    ///
-    /// # Errors
-    /// Same errors as [`Device::import_memory`].
-    pub fn import_memory_of(
+    pub fn import_allocation(
         &self,
         handle: MemoryFd,
         owner: Option<Arc<dyn Any + Send + Sync>>,
-    ) -> Result<Buffer, Rejected<MemoryFd>> {
-        let imported = self
-            .require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")
-            .and_then(|()| self.map_memory(&handle))
-            .map(|buffer| buffer.keeping(owner));
+    ) -> Result<Allocation, Rejected<MemoryFd>> {
+        let imported = self.import(&handle, owner);
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
     }
 
-    /// Imports a duplicate of the descriptor.
+    /// Imports the memory of `handle` as one buffer.
     ///
-    /// The mapping may fail after the driver has taken the descriptor.
-    fn map_memory(&self, handle: &MemoryFd) -> Result<Buffer> {
+    /// # Errors
+    /// Same errors as [`Device::import_allocation`].
+    pub fn import_memory(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
+        let length = handle.info().length;
+        let imported = self
+            .import(&handle, None)
+            .and_then(|allocation| allocation.map(0, length));
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Imports a duplicate of the descriptor.
+    fn import(
+        &self,
+        handle: &MemoryFd,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Allocation> {
+        self.require(handle.origin(), HandleKind::MemoryOpaqueFd, "memory")?;
         let refused = |reason| memory_refused(self.object(), handle, reason);
         let MemoryInfo {
             size,
@@ -143,8 +150,8 @@ impl Device {
                 reserved: [0; 16],
             };
             // SAFETY: `MemoryFd` guarantees an opaque descriptor of memory of this size. It is
-            // open, and the caller has checked that it belongs to this GPU. On success the driver
-            // takes it and writes one handle.
+            // open, and belongs to this GPU, as checked above. On success the driver takes it and
+            // writes one handle.
             unsafe { driver.import_external_memory(&raw mut raw, &raw const desc) }?;
             duplicate.taken();
             Ok(())
@@ -153,31 +160,8 @@ impl Device {
             return Err(refused(error.to_string()));
         }
         imported?;
-        let buffer = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
-            offset: 0,
-            size,
-            flags: 0,
-            reserved: [0; 16],
-        };
-        let mut pointer = 0;
-        // SAFETY: imported above, in the current context. The range from 0 to the size is within
-        // the memory.
-        let mapped = unsafe {
-            context.driver().external_memory_get_mapped_buffer(
-                &raw mut pointer,
-                raw,
-                &raw const buffer,
-            )
-        };
-        if let Err(code) = mapped {
-            // SAFETY: imported above and destroyed only here. It has no mapped buffer.
-            let _ = unsafe { context.driver().destroy_external_memory(raw) };
-            return Err(context.error(code));
-        }
-        let resource = Resource::External(pointer, Raw(raw));
-        // SAFETY: mapped above with the handle's size, which the length does not exceed (checked
-        // above).
-        Ok(unsafe { Buffer::new(&self.inner().device_ref(), pointer, length, resource) })
+        // SAFETY: just imported with this size and this flag.
+        Ok(unsafe { Allocation::imported(self, raw, size, dedicated, Owner::new(owner)) })
     }
 }
 
@@ -188,7 +172,7 @@ mod tests {
     use syncline_core::handle::Origin;
 
     use super::*;
-    use crate::driver::emulated::{self, freed, imported_files, memory_handles, refuse_map};
+    use crate::driver::emulated::{self, freed, imported_files, memory_handles, refuse_map_after};
 
     /// Drivers close a rejected descriptor, and another file may reuse its number at once.
     #[test]
@@ -233,7 +217,7 @@ mod tests {
             device.export_buffer(size).unwrap_err();
         }
         assert_eq!((memory_handles(), freed()), (0, vec![]));
-        refuse_map();
+        refuse_map_after(0);
         device.export_buffer(64).unwrap_err();
         assert_eq!(memory_handles(), 0);
         assert_eq!(freed().len(), 1, "the addresses");

@@ -280,10 +280,11 @@ impl Execution<'_> {
                 // sending process. The application trusts that process
                 // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles.
                 let handle = unsafe { handle(fd, origin, extent) };
-                let whole = cuda.import_memory(handle)?;
-                Ok(Buffer::Cuda(match extent.dedicated {
-                    true => whole,
-                    false => whole.view(extent.offset, extent.length)?,
+                Ok(Buffer::Cuda(if extent.dedicated {
+                    cuda.import_memory(handle)?
+                } else {
+                    let whole = cuda.import_allocation(handle, None)?;
+                    whole.buffer(extent.offset, extent.length)?
                 }))
             }
             #[cfg(feature = "vulkan")]
