@@ -118,6 +118,33 @@ pub(crate) struct Copy3d {
     pub(crate) extent: [usize; 3],
 }
 
+/// `CUDA_RESOURCE_DESC`, of an array (0) or of an array with levels (1).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ResourceDesc {
+    pub(crate) kind: u32,
+    pub(crate) padding: u32,
+    pub(crate) array: Handle,
+    pub(crate) rest: [u64; 15],
+    pub(crate) flags: u64,
+}
+
+/// `CUDA_TEXTURE_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TextureDesc {
+    pub(crate) address_modes: [u32; 3],
+    pub(crate) filter: u32,
+    pub(crate) flags: u32,
+    pub(crate) anisotropy: u32,
+    pub(crate) mipmap_filter: u32,
+    pub(crate) bias: f32,
+    /// The least and the greatest level.
+    pub(crate) levels: [f32; 2],
+    pub(crate) border: [f32; 4],
+    pub(crate) reserved: [u32; 12],
+}
+
 /// `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,6 +166,8 @@ pub(crate) struct AccessDesc {
 
 const _: () = assert!(size_of::<ArrayDesc>() == 120, "as cuda.h has it");
 const _: () = assert!(size_of::<Copy3d>() == 200, "as cuda.h has it");
+const _: () = assert!(size_of::<ResourceDesc>() == 144, "as cuda.h has it");
+const _: () = assert!(size_of::<TextureDesc>() == 104, "as cuda.h has it");
 const _: () = assert!(size_of::<AllocationProp>() == 32, "as cuda.h has it");
 const _: () = assert!(size_of::<AccessDesc>() == 12, "as cuda.h has it");
 const _: () = assert!(size_of::<MemOp>() == 48, "as cuda.h has it");
@@ -278,6 +307,10 @@ functions! {
     mapped_array(array: &mut Handle, memory: Handle, desc: &ArrayDesc)
         = "cuExternalMemoryGetMappedMipmappedArray";
     array_level(level: &mut Handle, array: Handle, number: u32) = "cuMipmappedArrayGetLevel";
+    surface_create(surface: &mut u64, resource: &ResourceDesc) = "cuSurfObjectCreate";
+    texture_create(
+        texture: &mut u64, resource: &ResourceDesc, desc: &TextureDesc, view: usize
+    ) = "cuTexObjectCreate";
     memcpy_3d(copy: &Copy3d) = "cuMemcpy3D_v2";
     destroy_memory(memory: Handle) = "cuDestroyExternalMemory";
     mem_granularity(bytes: &mut usize, prop: &AllocationProp, option: u32)

@@ -257,8 +257,13 @@ pub(crate) fn kernel(name: &CStr) -> Result<Handle, String> {
 
 /// A module of `kernels.ptx`, loaded anew.
 pub(crate) fn module() -> Result<Handle, String> {
+    module_of(PTX)
+}
+
+/// A module of a text that ends with a zero.
+pub(crate) fn module_of(text: &str) -> Result<Handle, String> {
     let mut module = 0;
-    let code = cu().module_load_data(&mut module, PTX.as_ptr() as usize);
+    let code = cu().module_load_data(&mut module, text.as_ptr() as usize);
     check("cuModuleLoadData", code)?;
     Ok(module)
 }

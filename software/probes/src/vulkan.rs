@@ -278,12 +278,8 @@ impl Vulkan {
         self.exported_with(bytes, false, vk::MemoryAllocateFlags::DEVICE_ADDRESS)
     }
 
-    fn exported_with(
-        &self,
-        bytes: u64,
-        dedicated: bool,
-        flags: vk::MemoryAllocateFlags,
-    ) -> Result<Exported, String> {
+    /// A buffer without memory, and what it needs.
+    fn external_buffer(&self, bytes: u64) -> Result<(vk::Buffer, vk::MemoryRequirements), String> {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
         let info = vk::BufferCreateInfo::default()
@@ -295,6 +291,17 @@ impl Vulkan {
             .map_err(|result| failed("vkCreateBuffer", result))?;
         // SAFETY: a live buffer of this device.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        Ok((buffer, needs))
+    }
+
+    fn exported_with(
+        &self,
+        bytes: u64,
+        dedicated: bool,
+        flags: vk::MemoryAllocateFlags,
+    ) -> Result<Exported, String> {
+        let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let (buffer, needs) = self.external_buffer(bytes)?;
         let index = self.local_type(needs.memory_type_bits)?;
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
         let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);

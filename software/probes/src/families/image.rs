@@ -1,9 +1,12 @@
 //! Images of Vulkan's that CUDA maps as arrays: which are the same texels on both sides.
 
+mod access;
+mod wrong;
+
 use ash::vk;
 
 use super::external::without_vulkan;
-use super::external_memory::import_memory;
+use super::external_memory::{import_memory, map};
 use crate::cuda::{ArrayDesc, Copy3d, CopySide, Handle, cu};
 use crate::harness::{Probe, line};
 use crate::kit::{Answer, check, context, name};
@@ -13,15 +16,25 @@ use crate::vulkan::{Shape, SharedImage, Vulkan};
 type Format = (u32, u32);
 
 const U8: Format = (1, 1);
+const U8X2: Format = (1, 2);
 const U8X4: Format = (1, 4);
 const U16: Format = (2, 1);
+const U16X4: Format = (2, 4);
 const U32: Format = (3, 1);
 const U32X2: Format = (3, 2);
 const U32X4: Format = (3, 4);
+const HALF: Format = (0x10, 1);
+const HALF2: Format = (0x10, 2);
 const HALF4: Format = (0x10, 4);
 const FLOAT: Format = (0x20, 1);
+const FLOAT2: Format = (0x20, 2);
 const FLOAT4: Format = (0x20, 4);
 const BC1: Format = (0x91, 4);
+const BC2: Format = (0x93, 4);
+const BC3: Format = (0x95, 4);
+const BC4: Format = (0x97, 1);
+const BC5: Format = (0x99, 2);
+const BC7: Format = (0x9d, 4);
 const UNORM_101010_2: Format = (0x50, 4);
 
 const LAYERED: u32 = 1;
@@ -62,10 +75,16 @@ fn plain(format: vk::Format, bytes: usize, cuda: Format) -> Question {
             is_linear: false,
             block: (bytes, 1),
             usage: TRANSFERS,
+            offset: 0,
         },
         format: cuda,
         flags: SURFACE,
     }
+}
+
+/// Blocks of 4 x 4 texels, for textures only.
+fn compressed(format: vk::Format, bytes: usize, cuda: Format) -> Question {
+    plain(format, bytes, cuda).blocks(bytes).flags(0)
 }
 
 fn rgba8() -> Question {
@@ -108,6 +127,11 @@ impl Question {
 
     fn blocks(mut self, bytes: usize) -> Self {
         (self.shape.block, self.shape.extent) = ((bytes, 4), [64, 36, 1]);
+        self
+    }
+
+    fn behind_buffer(mut self, bytes: u64) -> Self {
+        self.shape.offset = bytes;
         self
     }
 
@@ -205,16 +229,10 @@ pub(crate) fn list() -> Vec<Probe> {
             "d16_depth",
             plain(F::D16_UNORM, 2, U16).usage(depth).flags(DEPTH),
         ),
-        (
-            "bc1",
-            plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).blocks(8).flags(0),
-        ),
+        ("bc1", compressed(F::BC1_RGBA_UNORM_BLOCK, 8, BC1)),
         (
             "bc1_levels",
-            plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1)
-                .blocks(8)
-                .flags(0)
-                .levels(3),
+            compressed(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).levels(3),
         ),
         (
             "bc1_surface",
@@ -224,10 +242,38 @@ pub(crate) fn list() -> Vec<Probe> {
             "bc1_as_blocks",
             plain(F::BC1_RGBA_UNORM_BLOCK, 8, U32X2).blocks(8),
         ),
+        ("bc2", compressed(F::BC2_UNORM_BLOCK, 16, BC2)),
+        ("bc3", compressed(F::BC3_UNORM_BLOCK, 16, BC3)),
+        ("bc4", compressed(F::BC4_UNORM_BLOCK, 8, BC4)),
+        ("bc5", compressed(F::BC5_UNORM_BLOCK, 16, BC5)),
+        ("bc7", compressed(F::BC7_UNORM_BLOCK, 16, BC7)),
+        ("rg8", plain(F::R8G8_UNORM, 2, U8X2)),
+        ("r16f", plain(F::R16_SFLOAT, 2, HALF)),
+        ("rg16f", plain(F::R16G16_SFLOAT, 4, HALF2)),
+        ("rg32f", plain(F::R32G32_SFLOAT, 8, FLOAT2)),
+        ("rgba32f", plain(F::R32G32B32A32_SFLOAT, 16, FLOAT4)),
+        ("rgba16", plain(F::R16G16B16A16_UINT, 8, U16X4)),
+        (
+            "cube_levels_100",
+            rgba8().cube(6).levels(4).extent(2, [100, 100, 1]),
+        ),
+        (
+            "cube_levels_24",
+            rgba8().cube(6).levels(3).extent(2, [24, 24, 1]),
+        ),
+        ("cubes_levels", rgba8().cube(12).levels(4)),
+        (
+            "levels_and_layers_even",
+            rgba8().levels(4).layers(6).extent(2, [64, 64, 1]),
+        ),
+        ("behind_buffer", rgba8().behind_buffer(0x1_0000)),
     ];
-    let probes = questions
-        .map(|(what, question)| Probe::new(format!("image.{what}"), move || exchange(question)));
-    without_vulkan(probes.into())
+    let mut probes: Vec<Probe> = questions
+        .map(|(what, question)| Probe::new(format!("image.{what}"), move || exchange(question)))
+        .into();
+    probes.extend(access::list());
+    probes.extend(wrong::list());
+    without_vulkan(probes)
 }
 
 /// Maps the image as arrays, and writes and reads all texels on both sides.
@@ -245,13 +291,22 @@ fn exchange(question: Question) -> Answer {
         let seen = device.read_image(&mut image)?;
         line("alone", compared(&image, 0, &texels, &seen));
     }
-    let (code, memory) = import_memory(image.fd, image.size, 1);
-    check("cuImportExternalMemory", code)?;
-    let (code, array) = mapped(&question, memory);
+    let memory = imported(&image)?;
+    let (code, array) = mapped(memory, &described(&question));
     line("map", name(code));
     if code != 0 || !has_copies {
         return Ok(String::new());
     }
+    let buffer = vec![0xa5_u8; question.shape.offset as usize];
+    let pointer = if buffer.is_empty() {
+        0
+    } else {
+        let (code, pointer) = map(memory, 0, question.shape.offset, 0);
+        check("cuExternalMemoryGetMappedBuffer", code)?;
+        let code = cu().memcpy_htod(pointer, buffer.as_ptr() as usize, buffer.len());
+        check("cuMemcpyHtoD", code)?;
+        pointer
+    };
     let texels = texels(&question.shape, size, 1);
     device.write_image(&mut image, &texels)?;
     let mut seen = vec![0; size];
@@ -261,12 +316,34 @@ fn exchange(question: Question) -> Answer {
     let code = copy(&image, array, &places, &mut texels, true)?;
     let seen = device.read_image(&mut image)?;
     line("to_vulkan", compared(&image, code, &texels, &seen));
+    if !buffer.is_empty() {
+        let mut seen = vec![0; buffer.len()];
+        let code = cu().memcpy_dtoh(seen.as_mut_ptr() as usize, pointer, seen.len());
+        line("buffer", judged(code, &buffer, &seen, 1));
+    }
     line("context", name(cu().ctx_synchronize()));
     Ok(String::new())
 }
 
-/// The levels of the memory as CUDA has them.
-fn mapped(question: &Question, memory: Handle) -> (u32, Handle) {
+fn imported(image: &SharedImage) -> Result<Handle, String> {
+    let is_dedicated = image.shape.offset == 0;
+    let (code, memory) = import_memory(image.fd, image.size, is_dedicated.into());
+    check("cuImportExternalMemory", code)?;
+    Ok(memory)
+}
+
+fn mapped(memory: Handle, desc: &ArrayDesc) -> (u32, Handle) {
+    let mut array = 0;
+    (cu().mapped_array(&mut array, memory, desc), array)
+}
+
+fn level(array: Handle, level: u32) -> (u32, Handle) {
+    let mut handle = 0;
+    (cu().array_level(&mut handle, array, level), handle)
+}
+
+/// The image as CUDA describes it.
+fn described(question: &Question) -> ArrayDesc {
     let Question {
         shape,
         format,
@@ -274,7 +351,7 @@ fn mapped(question: &Question, memory: Handle) -> (u32, Handle) {
     } = *question;
     let [width, height, depth] = shape.extent.map(|size| size as usize);
     let desc = ArrayDesc {
-        offset: 0,
+        offset: shape.offset,
         extent: match shape.dimensions {
             1 => [width, 0, 0],
             2 => [width, height, 0],
@@ -296,12 +373,10 @@ fn mapped(question: &Question, memory: Handle) -> (u32, Handle) {
         1 => desc.extent[2],
         layers => layers as usize,
     };
-    let desc = ArrayDesc {
+    ArrayDesc {
         extent: [desc.extent[0] / edge, desc.extent[1] / edge, layers],
         ..desc
-    };
-    let mut array = 0;
-    (cu().mapped_array(&mut array, memory, &desc), array)
+    }
 }
 
 /// Texels that differ from each other. Floating-point numbers are between 0 and 1.
@@ -328,8 +403,7 @@ fn copy(
 ) -> Result<u32, String> {
     let shape = &image.shape;
     for (level, place) in (0..).zip(places) {
-        let mut handle = 0;
-        let code = cu().array_level(&mut handle, array, level);
+        let (code, handle) = self::level(array, level);
         check("cuMipmappedArrayGetLevel", code)?;
         let [width, height, depth] = shape.blocks(level);
         let host = CopySide {
@@ -360,20 +434,23 @@ fn copy(
 
 fn compared(image: &SharedImage, code: u32, one: &[u8], other: &[u8]) -> String {
     let shape = &image.shape;
-    let (mut wrong, mut all) = (0, 0);
-    for (level, place) in (0..).zip(shape.places().0) {
-        let range = place..place + shape.bytes(level);
-        let blocks = one[range.clone()].chunks(shape.block.0);
-        let others = other[range].chunks(shape.block.0);
-        wrong += blocks
-            .clone()
-            .zip(others)
-            .filter(|(one, two)| one != two)
-            .count();
-        all += blocks.len();
-    }
+    // Levels have gaps between them.
+    let levels = |bytes: &[u8]| -> Vec<u8> {
+        let levels = (0..).zip(shape.places().0);
+        levels
+            .flat_map(|(level, place)| &bytes[place..place + shape.bytes(level)])
+            .copied()
+            .collect()
+    };
+    judged(code, &levels(one), &levels(other), shape.block.0)
+}
+
+/// A result, and how many pieces of these bytes differ.
+fn judged(code: u32, one: &[u8], other: &[u8], piece: usize) -> String {
+    let pieces = one.chunks(piece).zip(other.chunks(piece));
+    let wrong = pieces.clone().filter(|(one, other)| one != other).count();
     match wrong {
         0 => format!("{}, right", name(code)),
-        _ => format!("{}, wrong: ~{wrong} of {all}", name(code)),
+        _ => format!("{}, wrong: ~{wrong} of {}", name(code), pieces.len()),
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Shape {
     /// Bytes of a block, and the texels on its edge.
     pub(crate) block: (usize, u32),
     pub(crate) usage: vk::ImageUsageFlags,
+    /// Where the image begins in its memory. A buffer is before it.
+    pub(crate) offset: u64,
 }
 
 impl Shape {
@@ -79,7 +81,7 @@ impl Shape {
     }
 }
 
-/// An image in exported memory of its own.
+/// An image in exported memory.
 pub(crate) struct SharedImage {
     pub(crate) shape: Shape,
     pub(crate) fd: i32,
@@ -92,7 +94,7 @@ pub(crate) struct SharedImage {
 }
 
 impl Vulkan {
-    /// An image in dedicated memory.
+    /// An image, in dedicated memory if its offset is 0.
     pub(crate) fn shared_image(&self, shape: Shape) -> Result<SharedImage, String> {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let asked = shape.info();
@@ -124,24 +126,41 @@ impl Vulkan {
             .map_err(|result| failed("vkCreateImage", result))?;
         // SAFETY: a live image of this device.
         let needs = unsafe { self.device.get_image_memory_requirements(raw) };
+        let size = shape.offset + needs.size;
+        let mut types = needs.memory_type_bits;
+        let buffer = match shape.offset {
+            0 => None,
+            offset => {
+                let (buffer, needs) = self.external_buffer(offset)?;
+                types &= needs.memory_type_bits;
+                Some(buffer)
+            }
+        };
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
         let mut own = vk::MemoryDedicatedAllocateInfo::default().image(raw);
-        let info = vk::MemoryAllocateInfo::default()
-            .allocation_size(needs.size)
-            .memory_type_index(self.local_type(needs.memory_type_bits)?)
-            .push_next(&mut export)
-            .push_next(&mut own);
+        let mut info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(self.local_type(types)?)
+            .push_next(&mut export);
+        if buffer.is_none() {
+            info = info.push_next(&mut own);
+        }
         // SAFETY: a valid description.
         let memory = unsafe { self.device.allocate_memory(&info, None) }
             .map_err(|result| failed("vkAllocateMemory", result))?;
-        // SAFETY: memory of a type and a size that the image takes.
-        unsafe { self.device.bind_image_memory(raw, memory, 0) }
+        if let Some(buffer) = buffer {
+            // SAFETY: memory of a type that the buffer takes, and at least of its size.
+            unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
+                .map_err(|result| failed("vkBindBufferMemory", result))?;
+        }
+        // SAFETY: memory of a type and a size that the image takes. Its offset is aligned.
+        unsafe { self.device.bind_image_memory(raw, memory, shape.offset) }
             .map_err(|result| failed("vkBindImageMemory", result))?;
         let (staging, mapped) = self.staging(shape.places().1 as u64)?;
         Ok(SharedImage {
             shape,
             fd: self.export_memory(memory)?,
-            size: needs.size,
+            size,
             raw,
             staging,
             mapped,

@@ -1,0 +1,440 @@
+//! Kernels that access images: surfaces are read and written, and textures are read.
+
+use ash::vk;
+
+use super::{FLOAT, Question, U8, U8X4, described, imported, judged, level, mapped, plain, texels};
+use crate::cuda::{Handle, ResourceDesc, TextureDesc, cu};
+use crate::harness::{Probe, line};
+use crate::kit::{Answer, alloc, check, context, kernel_of, module_of, name};
+use crate::vulkan::{SharedImage, Vulkan};
+
+/// `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`.
+const LEVELS: u32 = 1;
+/// `CU_TRSF_READ_AS_INTEGER`.
+const AS_INTEGER: u32 = 1;
+
+/// An access: the coordinates of surfaces and of textures, the layer or slice, and the level.
+#[derive(Clone, Copy)]
+struct Access {
+    geometry: &'static str,
+    surface: &'static str,
+    texture: &'static str,
+    z: i32,
+    level: u32,
+}
+
+const PLANE: Access = Access {
+    geometry: "2d",
+    surface: "{%byte, %y}",
+    texture: "{%x, %y}",
+    z: 0,
+    level: 0,
+};
+const PLANES: Access = Access {
+    geometry: "a2d",
+    surface: "{%z, %byte, %y, %y}",
+    texture: "{%z, %x, %y, %y}",
+    z: 1,
+    level: 0,
+};
+const VOLUME: Access = Access {
+    geometry: "3d",
+    surface: "{%byte, %y, %z, %z}",
+    texture: "{%x, %y, %z, %z}",
+    z: 2,
+    level: 0,
+};
+
+fn rgba8() -> Question {
+    plain(vk::Format::R8G8B8A8_UINT, 4, U8X4)
+}
+
+pub(super) fn list() -> Vec<Probe> {
+    use vk::Format as F;
+    let accesses = [
+        ("kernel_rgba8", rgba8(), PLANE),
+        (
+            "kernel_level",
+            rgba8().levels(4),
+            Access { level: 1, ..PLANE },
+        ),
+        ("kernel_layer", rgba8().layers(3), PLANES),
+        ("kernel_face", rgba8().cube(6), PLANES),
+        ("kernel_slice", rgba8().extent(3, [61, 37, 5]), VOLUME),
+        (
+            "kernel_slice_of_level",
+            rgba8().extent(3, [61, 37, 5]).levels(2),
+            Access {
+                z: 1,
+                level: 1,
+                ..VOLUME
+            },
+        ),
+        // A layer without its number: which one is it?
+        ("kernel_layer_unsaid", rgba8().layers(3), PLANE),
+        ("kernel_slice_unsaid", rgba8().extent(3, [61, 37, 5]), PLANE),
+        ("kernel_unorm", plain(F::R8G8B8A8_UNORM, 4, U8X4), PLANE),
+        ("kernel_srgb", plain(F::R8G8B8A8_SRGB, 4, U8X4), PLANE),
+        ("kernel_bgra8_srgb", plain(F::B8G8R8A8_SRGB, 4, U8X4), PLANE),
+        ("kernel_r8", plain(F::R8_UINT, 1, U8), PLANE),
+        ("kernel_r32f", plain(F::R32_SFLOAT, 4, FLOAT), PLANE),
+    ];
+    let accesses = accesses.map(|(what, question, access)| {
+        Probe::new(format!("image.{what}"), move || exchange(question, access))
+    });
+    let faults = [
+        (
+            "trap_load",
+            "suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+            [61, 0],
+        ),
+        (
+            "trap_store",
+            "sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};",
+            [61, 0],
+        ),
+        (
+            "misaligned_load",
+            "mov.s32 %byte, 2; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+            [0, 0],
+        ),
+        (
+            "misaligned_store",
+            "mov.s32 %byte, 2; sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};",
+            [0, 0],
+        ),
+        (
+            "misaligned_zero",
+            "mov.s32 %byte, 2; suld.b.2d.b32.zero {%r0}, [%object, {%byte, %y}];",
+            [0, 0],
+        ),
+        (
+            "object_0",
+            "mov.u64 %object, 0; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+            [0, 0],
+        ),
+        (
+            "object_unknown",
+            "mov.u64 %object, 4096; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+            [0, 0],
+        ),
+        (
+            "surface_as_texture",
+            "tex.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}];",
+            [0, 0],
+        ),
+        (
+            "as_row",
+            "suld.b.1d.b32.trap {%r0}, [%object, {%byte}];",
+            [0, 0],
+        ),
+        (
+            "as_volume",
+            "suld.b.3d.b32.trap {%r0}, [%object, {%byte, %y, %z, %z}];",
+            [0, 0],
+        ),
+        (
+            "as_layers",
+            "suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
+            [0, 0],
+        ),
+        (
+            "as_second_layer",
+            "mov.s32 %z, 1; suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
+            [0, 0],
+        ),
+    ];
+    let faults = faults.map(|(what, instruction, at)| {
+        Probe::new(format!("image.kernel_{what}"), move || {
+            fault(instruction, at)
+        })
+    });
+    let outside = [Probe::new("image.kernel_outside", outside)];
+    accesses.into_iter().chain(outside).chain(faults).collect()
+}
+
+/// An image that CUDA has mapped, with a surface of a level and a texture of all.
+struct Opened {
+    vulkan: Vulkan,
+    image: SharedImage,
+    surface: u64,
+    texture: u64,
+}
+
+fn open(question: &Question, number: u32, flags: u32) -> Result<Opened, String> {
+    context()?;
+    let vulkan = Vulkan::open()?;
+    let image = vulkan.shared_image(question.shape)?;
+    let (code, array) = mapped(imported(&image)?, &described(question));
+    check("cuExternalMemoryGetMappedMipmappedArray", code)?;
+    let (code, one) = level(array, number);
+    check("cuMipmappedArrayGetLevel", code)?;
+    let (code, surface) = surface(one);
+    check("cuSurfObjectCreate", code)?;
+    let resource = ResourceDesc {
+        kind: LEVELS,
+        array,
+        ..Default::default()
+    };
+    let desc = TextureDesc {
+        flags,
+        levels: [0., question.shape.levels as f32 - 1.],
+        ..Default::default()
+    };
+    let mut texture = 0;
+    let code = cu().texture_create(&mut texture, &resource, &desc, 0);
+    check("cuTexObjectCreate", code)?;
+    Ok(Opened {
+        vulkan,
+        image,
+        surface,
+        texture,
+    })
+}
+
+/// A surface of an array.
+pub(super) fn surface(array: Handle) -> (u32, u64) {
+    let mut surface = 0;
+    let resource = ResourceDesc {
+        array,
+        ..Default::default()
+    };
+    (cu().surface_create(&mut surface, &resource), surface)
+}
+
+/// Runs an instruction for texels from a place on, each with four words. Returns the result.
+pub(super) fn run(
+    instruction: &str,
+    bytes: usize,
+    object: u64,
+    (at, level): ([i32; 3], u32),
+    size: [u32; 2],
+    words: &mut [[u32; 4]],
+) -> Result<u32, String> {
+    let text = include_str!("access.ptx")
+        .replace("BYTES", &bytes.to_string())
+        .replace("INSTRUCTION", instruction);
+    let kernel = kernel_of(module_of(&format!("{text}\0"))?, c"access")?;
+    let (host, length) = (words.as_mut_ptr() as usize, size_of_val(words));
+    let memory = alloc(length)?;
+    check("cuMemcpyHtoD", cu().memcpy_htod(memory, host, length))?;
+    let [x, y, z] = at.map(|at| u64::from(at.cast_unsigned()));
+    let params = [memory, object, x, y, z, level.into()];
+    let pointers = params.each_ref().map(std::ptr::from_ref);
+    let (grid, pointers) = (size, pointers.as_ptr() as usize);
+    let code = cu().launch_kernel(kernel, grid[0], grid[1], 1, 1, 1, 1, 0, 0, pointers, 0);
+    check("cuLaunchKernel", code)?;
+    match cu().ctx_synchronize() {
+        0 => Ok(cu().memcpy_dtoh(host, memory, length)),
+        code => Ok(code),
+    }
+}
+
+/// Reads what Vulkan has written through both objects, and writes through the surface.
+fn exchange(question: Question, access: Access) -> Answer {
+    let Access {
+        geometry,
+        surface: place,
+        texture: coordinates,
+        z,
+        level,
+    } = access;
+    let (shape, bytes) = (question.shape, question.shape.block.0);
+    let is_float = question.format == FLOAT;
+    let mut opened = open(&question, level, if is_float { 0 } else { AS_INTEGER })?;
+    let (places, size) = shape.places();
+    let [width, height, _] = shape.blocks(level);
+    // The texels of the layer or slice.
+    let count = width * height;
+    let start = places[level as usize] + z as usize * count * bytes;
+    let range = start..start + count * bytes;
+    let run = |instruction: &str, object, words: &mut [[u32; 4]]| {
+        let size = [width as u32, height as u32];
+        run(instruction, bytes, object, ([0, 0, z], level), size, words)
+    };
+    let unit = format!("b{}", 8 * bytes);
+
+    let written = texels(&shape, size, 1);
+    opened.vulkan.write_image(&mut opened.image, &written)?;
+    let mut words = vec![[0; 4]; count];
+    let load = format!("suld.b.{geometry}.{unit}.trap {{%r0}}, [%object, {place}];");
+    let code = run(&load, opened.surface, &mut words)?;
+    let seen: Vec<u8> = words
+        .iter()
+        .flat_map(|[word, ..]| word.to_le_bytes().into_iter().take(bytes))
+        .collect();
+    line("suld", judged(code, &written[range.clone()], &seen, bytes));
+
+    let mut new = texels(&shape, size, 2);
+    for (word, texel) in words.iter_mut().zip(new[range.clone()].chunks(bytes)) {
+        let mut word_bytes = [0; 4];
+        word_bytes[..bytes].copy_from_slice(texel);
+        word[0] = u32::from_le_bytes(word_bytes);
+    }
+    let store = format!("sust.b.{geometry}.{unit}.trap [%object, {place}], {{%r0}};");
+    let code = run(&store, opened.surface, &mut words)?;
+    let seen = opened.vulkan.read_image(&mut opened.image)?;
+    line(
+        "sust",
+        judged(code, &new[range.clone()], &seen[range.clone()], bytes),
+    );
+    // All other texels are as before.
+    let whole = |bytes: &[u8]| [&bytes[..range.start], &bytes[range.end..]].concat();
+    line(
+        "others",
+        judged(code, &whole(&written), &whole(&seen), bytes),
+    );
+    new.copy_from_slice(&seen);
+
+    // Components in words: integers are extended, and numbers of 32 bits stay as they are.
+    let channels = question.format.1 as usize;
+    let expected: Vec<u8> = new[range]
+        .chunks(bytes / channels)
+        .flat_map(|component| {
+            let mut word = [0; 4];
+            word[..component.len()].copy_from_slice(component);
+            word
+        })
+        .collect();
+    let ty = if is_float { "f32" } else { "u32" };
+    let d = "{%r0, %r1, %r2, %r3}";
+    let base = format!("tex.{geometry}.v4.{ty}.s32 {d}, [%object, {coordinates}];");
+    let of_level =
+        format!("tex.level.{geometry}.v4.{ty}.s32 {d}, [%object, {coordinates}], %level;");
+    for (what, instruction) in [("tex_level", of_level), ("tex", base)] {
+        if what == "tex" && level > 0 {
+            continue;
+        }
+        let mut words = vec![[0x5555_5555; 4]; count];
+        let code = run(&instruction, opened.texture, &mut words)?;
+        let part = |part: std::ops::Range<usize>| -> Vec<u8> {
+            let words = words.iter().flat_map(|texel| &texel[part.clone()]);
+            words.flat_map(|word| word.to_le_bytes()).collect()
+        };
+        line(
+            what,
+            judged(code, &expected, &part(0..channels), 4 * channels),
+        );
+        if channels < 4 {
+            // The components that the texels do not have.
+            line(
+                format!("{what}_rest"),
+                format!("{:x?}", &words[0][channels..]),
+            );
+        }
+    }
+    line("context", name(cu().ctx_synchronize()));
+    Ok(String::new())
+}
+
+/// Accesses beyond the edges, without a trap.
+fn outside() -> Answer {
+    const VALUE: u32 = 0x5555_5555;
+    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER)?;
+    let shape = opened.image.shape;
+    let written = texels(&shape, shape.places().1, 1);
+    opened.vulkan.write_image(&mut opened.image, &written)?;
+    let texel = |x: i32, y: i32| {
+        let start = 4 * (y.clamp(0, 36) * 61 + x.clamp(0, 60)) as usize;
+        [0, 1, 2, 3].map(|byte| written[start + byte])
+    };
+    let places = [
+        ("left", [-1, 3]),
+        ("right", [61, 3]),
+        ("above", [5, -1]),
+        ("below", [5, 37]),
+    ];
+    for (what, [x, y]) in places {
+        let nearest = texel(x, y);
+        let describe = |code: u32, words: [u32; 4], nearest: &[u32]| {
+            let words = &words[..nearest.len()];
+            let seen = match words {
+                words if words == nearest => "nearest".into(),
+                words if words.iter().all(|word| *word == 0) => "zero".into(),
+                words => format!("{words:x?}"),
+            };
+            format!("{}, {seen}", name(code))
+        };
+        let at = ([x, y, 0], 0);
+        for clamp in ["zero", "clamp"] {
+            let mut words = [[VALUE; 4]];
+            let load = format!("suld.b.2d.b32.{clamp} {{%r0}}, [%object, {{%byte, %y}}];");
+            let code = run(&load, 4, opened.surface, at, [1, 1], &mut words)?;
+            let nearest = [u32::from_le_bytes(nearest)];
+            line(
+                format!("suld_{clamp}.{what}"),
+                describe(code, words[0], &nearest),
+            );
+        }
+        for (geometry, level) in [("", 0), (".level", 0), (".level", 1)] {
+            let mut words = [[VALUE; 4]];
+            let operand = if geometry.is_empty() { "" } else { ", %level" };
+            let tex = format!(
+                "tex{geometry}.2d.v4.u32.s32 {{%r0, %r1, %r2, %r3}}, [%object, {{%x, %y}}]{operand};"
+            );
+            // Level 1 is half as large, so only the places before it have a known neighbour.
+            let code = run(&tex, 4, opened.texture, (at.0, level), [1, 1], &mut words)?;
+            let part = format!("tex{geometry}_{level}.{what}");
+            line(part, describe(code, words[0], &nearest.map(u32::from)));
+        }
+    }
+    for (what, level) in [("level_2", 2), ("level_minus_1", u32::MAX)] {
+        let mut words = [[VALUE; 4]];
+        let tex = "tex.level.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}], %level;";
+        let code = run(tex, 4, opened.texture, ([0; 3], level), [1, 1], &mut words)?;
+        let first = texel(0, 0).map(u32::from);
+        let [r, g, b, a] = words[0];
+        let is_first = if words[0] == first { ", level 0" } else { "" };
+        line(
+            what,
+            format!("{}, {r:x} {g:x} {b:x} {a:x}{is_first}", name(code)),
+        );
+    }
+    // Stores: nothing, or the nearest texel.
+    for clamp in ["zero", "clamp"] {
+        opened.vulkan.write_image(&mut opened.image, &written)?;
+        let store = format!("sust.b.2d.b32.{clamp} [%object, {{%byte, %y}}], {{%r0}};");
+        let at = ([61, 37, 0], 0);
+        let code = run(&store, 4, opened.surface, at, [1, 1], &mut [[VALUE; 4]])?;
+        let seen = opened.vulkan.read_image(&mut opened.image)?;
+        let changed = written.chunks(4).zip(seen.chunks(4)).enumerate();
+        let changed = changed.filter(|(_, (one, other))| one != other);
+        let changed: Vec<_> = changed.map(|(index, _)| [index % 61, index / 61]).collect();
+        line(
+            format!("sust_{clamp}"),
+            format!("{}, changed: {changed:?}", name(code)),
+        );
+    }
+    line("context", name(cu().ctx_synchronize()));
+    Ok(String::new())
+}
+
+/// An access that may be a fault: its result, and the word that is loaded if it is none.
+fn fault(instruction: &str, [x, y]: [i32; 2]) -> Answer {
+    let mut opened = open(&rgba8(), 0, AS_INTEGER)?;
+    let shape = opened.image.shape;
+    let written = texels(&shape, shape.places().1, 1);
+    opened.vulkan.write_image(&mut opened.image, &written)?;
+    let mut words = [[0x5555_5555; 4]];
+    let code = run(
+        instruction,
+        4,
+        opened.surface,
+        ([x, y, 0], 0),
+        [1, 1],
+        &mut words,
+    )?;
+    line("result", name(code));
+    if code == 0 {
+        let first = u32::from_le_bytes([0, 1, 2, 3].map(|byte| written[byte]));
+        let what = match words[0][0] {
+            0 => "zero",
+            word if word == first => "the first texel",
+            0x5555_5555 => "unchanged",
+            _ => "something else",
+        };
+        line("word", what);
+    }
+    line("context", name(cu().ctx_synchronize()));
+    Ok(String::new())
+}
