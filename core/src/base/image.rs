@@ -143,6 +143,26 @@ formats! {
     Bc1RgbaUnorm = 133, 8, Compressed;
     /// `VK_FORMAT_BC1_RGBA_SRGB_BLOCK`. CUDA only reads it, as a texture.
     Bc1RgbaSrgb = 134, 8, Compressed;
+    /// `VK_FORMAT_BC2_UNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc2Unorm = 135, 16, Compressed;
+    /// `VK_FORMAT_BC2_SRGB_BLOCK`. CUDA only reads it, as a texture.
+    Bc2Srgb = 136, 16, Compressed;
+    /// `VK_FORMAT_BC3_UNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc3Unorm = 137, 16, Compressed;
+    /// `VK_FORMAT_BC3_SRGB_BLOCK`. CUDA only reads it, as a texture.
+    Bc3Srgb = 138, 16, Compressed;
+    /// `VK_FORMAT_BC4_UNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc4Unorm = 139, 8, Compressed;
+    /// `VK_FORMAT_BC4_SNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc4Snorm = 140, 8, Compressed;
+    /// `VK_FORMAT_BC5_UNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc5Unorm = 141, 16, Compressed;
+    /// `VK_FORMAT_BC5_SNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc5Snorm = 142, 16, Compressed;
+    /// `VK_FORMAT_BC7_UNORM_BLOCK`. CUDA only reads it, as a texture.
+    Bc7Unorm = 145, 16, Compressed;
+    /// `VK_FORMAT_BC7_SRGB_BLOCK`. CUDA only reads it, as a texture.
+    Bc7Srgb = 146, 16, Compressed;
 }
 
 impl Format {
