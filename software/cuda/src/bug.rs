@@ -35,6 +35,10 @@ bugs! {
     ImportsOtherKind = "imports-other-kind";
     /// Imported memory is separate memory.
     ImportsOtherMemory = "imports-other-memory";
+    /// A level of a mipmapped array is the next one, or the first one for the last.
+    WrongLevel = "wrong-level";
+    /// An array begins at the beginning of imported memory, whatever its offset.
+    ArrayIgnoresOffset = "array-ignores-offset";
     /// Memory that is exported is separate memory.
     ExportsOtherMemory = "exports-other-memory";
     /// The release of memory takes its mappings away.

@@ -42,12 +42,13 @@ pub(crate) struct Semaphore {
 
 /// Imported memory.
 pub(crate) struct Memory {
-    context: u64,
+    pub(crate) context: u64,
     /// The size that the import stated. It may be another one than the memory has.
     size: u64,
     /// True if the import stated that one buffer or image has the whole memory.
-    is_dedicated: bool,
+    pub(crate) is_dedicated: bool,
     memory: Arc<payload::Memory>,
+    is_destroyed: AtomicBool,
 }
 
 /// Borrows a descriptor of the application, which the driver takes if the import succeeds.
@@ -128,6 +129,7 @@ pub(crate) fn import_memory(
         size,
         is_dedicated,
         memory,
+        is_destroyed: AtomicBool::new(false),
     })))
 }
 
@@ -140,7 +142,7 @@ fn open_memory(file: BorrowedFd<'_>) -> Answer<Arc<payload::Memory>> {
 }
 
 /// True if imports of a wrong kind are accepted, as NVIDIA's driver does.
-fn is_lenient() -> bool {
+pub(crate) fn is_lenient() -> bool {
     settings().is_ok_and(|settings| !settings.strict)
 }
 
@@ -193,14 +195,38 @@ impl Memory {
             return Err(Code::OUT_OF_MEMORY);
         }
         let end = offset.checked_add(size).ok_or(Code::INVALID_VALUE)?;
-        let there = self.size.min(self.memory.size() as u64);
-        if size == 0 || end > there || self.is_dedicated && offset != 0 {
+        if size == 0 || end > self.usable() || self.is_dedicated && offset != 0 {
             return Err(Code::INVALID_VALUE);
         }
         if Bug::ImportsOtherMemory.is_planted() {
             return space::allocate(context, size);
         }
         space::map(context, size, self.memory.clone(), offset as usize)
+    }
+
+    /// The bytes that the memory has and that the import stated.
+    pub(crate) fn usable(&self) -> u64 {
+        self.size.min(self.memory.size() as u64)
+    }
+
+    /// Returns the address of the first byte, which is there as long as `self`.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.memory.address()
+    }
+
+    /// Returns the images that Vulkan has bound to the memory.
+    pub(crate) fn images(&self) -> Vec<payload::Image> {
+        self.memory.images()
+    }
+
+    /// `cuDestroyExternalMemory`.
+    pub(crate) fn end(&self) {
+        self.is_destroyed.store(true, Ordering::Release);
+    }
+
+    /// True once the application has destroyed the handle.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.is_destroyed.load(Ordering::Acquire)
     }
 }
 

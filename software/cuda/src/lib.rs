@@ -13,6 +13,7 @@
 mod abi;
 mod allocation;
 mod api;
+mod array;
 mod backoff;
 mod bug;
 mod capture;

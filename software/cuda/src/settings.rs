@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub(crate) seed: Option<u64>,
     /// The additional time of each command.
     pub(crate) slow: Duration,
-    /// True if imports of the wrong kind are refused.
+    /// True if imports of the wrong kind and wrong descriptions of images are refused.
     pub(crate) strict: bool,
     /// What is printed beside result codes.
     pub(crate) verbosity: Verbosity,
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
 pub(crate) enum Verbosity {
     /// None.
     Nothing,
-    /// Why a module is refused.
+    /// Why a module or an array is refused.
     Modules,
     /// Also where a kernel faults.
     Faults,

@@ -15,6 +15,8 @@ const ASK: &str = "SYNCLINE_PROBES";
 const SLOW: [&str; 3] = ["connections", "capacity", "external.destroy_pending_wait"];
 /// A question that Vulkan is needed for, and its answer without it.
 const WITH_VULKAN: (&str, &str) = ("external.timeline", "no Vulkan");
+/// Families that need Vulkan.
+const OF_VULKAN: [&str; 2] = ["external", "image"];
 /// How many questions are asked at once. Most of the time they wait.
 const JOBS: u32 = 32;
 /// The same for questions whose answer is another one than the GPU's.
@@ -132,8 +134,8 @@ fn answers_are_those_of_the_gpu() {
     }
     let (question, none) = WITH_VULKAN;
     if output(drivers.probes().arg(question)).contains(none) {
-        eprintln!("left out: external, because the loader finds no lavapipe");
-        left_out.push("external");
+        eprintln!("left out: {OF_VULKAN:?}, because the loader finds no lavapipe");
+        left_out.extend(OF_VULKAN);
     }
     let names = output(Command::new(PROBES).arg("--list"));
     let asked: Vec<_> = names

@@ -182,6 +182,7 @@ api! {
         if memory == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        MEMORY.remove(memory).map(drop)
+        MEMORY.remove(memory)?.end();
+        Ok(())
     }
 }

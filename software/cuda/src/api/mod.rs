@@ -1,5 +1,6 @@
 //! The exported functions.
 
+mod array;
 mod context;
 mod copy;
 mod device;
@@ -19,6 +20,7 @@ pub(super) type Handle = usize;
 /// True if the driver has this function of the driver API.
 pub(crate) fn has(function: &str) -> bool {
     let chapters = [
+        array::NAMES,
         context::NAMES,
         copy::NAMES,
         device::NAMES,

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char};
 
 use syncline_software_payload::give_text;
 
+use crate::array::MIPMAPPED;
 use crate::context::CONTEXTS;
 use crate::event::EVENTS;
 use crate::external::{MEMORY, SEMAPHORES};
@@ -30,7 +31,7 @@ pub(crate) extern "C" fn synclineSoftwareLiveObjects() -> u64 {
     live().iter().map(|(_, count)| count).sum::<usize>() as u64
 }
 
-fn live() -> [(&'static str, usize); 12] {
+fn live() -> [(&'static str, usize); 13] {
     [
         ("contexts", CONTEXTS.len()),
         ("streams", STREAMS.len()),
@@ -41,6 +42,7 @@ fn live() -> [(&'static str, usize); 12] {
         ("user-objects", USER_OBJECTS.len()),
         ("external-semaphores", SEMAPHORES.len()),
         ("external-memory", MEMORY.len()),
+        ("mipmapped-arrays", MIPMAPPED.len()),
         ("allocations", space::count()),
         ("physical-memory", PHYSICAL.len()),
         ("reserved-addresses", space::count_reserved()),

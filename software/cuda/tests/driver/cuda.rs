@@ -114,6 +114,17 @@ functions! {
     cuImportExternalMemory(memory: *mut Handle, desc: *const MemoryDesc);
     cuExternalMemoryGetMappedBuffer(address: *mut u64, memory: Handle, desc: *const BufferDesc);
     cuDestroyExternalMemory(memory: Handle);
+    cuExternalMemoryGetMappedMipmappedArray(
+        array: *mut Handle, memory: Handle, desc: *const MappedArrayDesc
+    );
+    cuMipmappedArrayGetLevel(array: *mut Handle, mipmapped: Handle, level: u32);
+    cuMipmappedArrayDestroy(mipmapped: Handle);
+    cuArrayGetDescriptor_v2(desc: *mut ArrayDesc, array: Handle);
+    cuArray3DGetDescriptor_v2(desc: *mut Array3dDesc, array: Handle);
+    cuMemcpy2D_v2(copy: *const Copy2d);
+    cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Handle);
+    cuMemcpy3D_v2(copy: *const Copy3d);
+    cuMemcpy3DAsync_v2(copy: *const Copy3d, stream: Handle);
     cuMemGetAllocationGranularity(to: *mut usize, prop: *const AllocationProp, option: u32);
     cuMemCreate(handle: *mut Handle, bytes: usize, prop: *const AllocationProp, flags: u64);
     cuMemRelease(handle: Handle);
@@ -177,6 +188,84 @@ pub(crate) struct BufferDesc {
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) rest: [u64; 9],
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ArrayDesc {
+    pub(crate) extent: [usize; 2],
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Array3dDesc {
+    pub(crate) extent: [usize; 3],
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+}
+
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedArrayDesc {
+    pub(crate) offset: u64,
+    pub(crate) array: Array3dDesc,
+    pub(crate) levels: u32,
+    pub(crate) rest: [u32; 16],
+}
+
+/// `CU_MEMORYTYPE_HOST` and the other types.
+pub(crate) const HOST: u32 = 1;
+pub(crate) const DEVICE: u32 = 2;
+pub(crate) const ARRAY: u32 = 3;
+
+/// One side of a `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Side2d {
+    pub(crate) start: [usize; 2],
+    pub(crate) kind: u32,
+    pub(crate) host: usize,
+    pub(crate) device: u64,
+    pub(crate) array: Handle,
+    pub(crate) pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Copy2d {
+    pub(crate) from: Side2d,
+    pub(crate) to: Side2d,
+    pub(crate) extent: [usize; 2],
+}
+
+/// One side of a `CUDA_MEMCPY3D`. The last of `start` is the level, which is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Side3d {
+    pub(crate) start: [usize; 4],
+    pub(crate) kind: u32,
+    pub(crate) host: usize,
+    pub(crate) device: u64,
+    pub(crate) array: Handle,
+    pub(crate) reserved: usize,
+    pub(crate) pitch: usize,
+    pub(crate) height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Copy3d {
+    pub(crate) from: Side3d,
+    pub(crate) to: Side3d,
+    pub(crate) extent: [usize; 3],
 }
 
 /// `CUmemAllocationProp`.

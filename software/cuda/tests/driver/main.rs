@@ -6,6 +6,7 @@
     reason = "a test calls the driver and may panic"
 )]
 
+mod arrays;
 mod captures;
 mod cuda;
 mod external;

@@ -90,6 +90,10 @@ fn settings_choose_and_refuse() {
         .env("SYNCLINE_SOFTWARE_CUDA_STRICT", "1")
         .output();
     passes(&strict.unwrap());
+    let strict = child("arrays::other_descriptions_are_refused")
+        .env("SYNCLINE_SOFTWARE_CUDA_STRICT", "1")
+        .output();
+    passes(&strict.unwrap());
     let seeded = child("processes::delayed")
         .env("SYNCLINE_SOFTWARE_CUDA_SEED", "7")
         .env("SYNCLINE_SOFTWARE_CUDA_SLOW", "100")

@@ -1,0 +1,93 @@
+//! Arrays that lie in memory of other APIs.
+#![allow(
+    non_snake_case,
+    unsafe_code,
+    reason = "exports functions of the driver API"
+)]
+
+use super::Handle;
+use crate::abi::{In, Out, api};
+use crate::array::{self, Array, MIPMAPPED, Shape};
+use crate::capture;
+use crate::code::Code;
+use crate::current;
+use crate::external::MEMORY;
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+pub(super) struct Flat {
+    extent: [usize; 2],
+    format: u32,
+    channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Solid {
+    extent: [usize; 3],
+    format: u32,
+    channels: u32,
+    flags: u32,
+}
+
+/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct MappedDesc {
+    offset: u64,
+    array: Solid,
+    levels: u32,
+    _reserved: [u32; 16],
+}
+
+const _: () = assert!(size_of::<Flat>() == 24 && size_of::<Solid>() == 40);
+const _: () = assert!(size_of::<MappedDesc>() == 120);
+
+api! {
+    fn cuExternalMemoryGetMappedMipmappedArray(
+        to: Out<Handle>,
+        memory: Handle,
+        desc: In<MappedDesc>,
+    ) {
+        to.require()?;
+        let MappedDesc { offset, array, levels, .. } = desc.get()?;
+        let context = current::context()?;
+        capture::permit()?;
+        let shape = Shape {
+            extent: array.extent.map(|size| size as u64),
+            format: array.format,
+            channels: array.channels,
+            flags: array.flags,
+        };
+        to.set(array::map(&context, &MEMORY.get(memory)?, offset, shape, levels)?)
+    }
+
+    fn cuMipmappedArrayGetLevel(to: Out<Handle>, mipmapped: Handle, level: u32) {
+        to.require()?;
+        current::context()?;
+        to.set(MIPMAPPED.get(mipmapped)?.level(level)?)
+    }
+
+    fn cuMipmappedArrayDestroy(mipmapped: Handle) {
+        if mipmapped == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        current::context()?;
+        capture::permit()?;
+        MIPMAPPED.remove(mipmapped)?.end();
+        Ok(())
+    }
+
+    fn cuArrayGetDescriptor_v2(to: Out<Flat>, array: Handle) {
+        current::context()?;
+        let Shape { extent: [width, height, _], format, channels, .. } = Array::find(array)?.shape;
+        to.set(Flat { extent: [width as usize, height as usize], format, channels })
+    }
+
+    fn cuArray3DGetDescriptor_v2(to: Out<Solid>, array: Handle) {
+        current::context()?;
+        let Shape { extent, format, channels, flags } = Array::find(array)?.shape;
+        to.set(Solid { extent: extent.map(|size| size as usize), format, channels, flags })
+    }
+}
