@@ -34,9 +34,9 @@
 //
 // | folder | contents |
 // |---|---|
-// | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations |
+// | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations, `virtual_memory` makes memory that is exported, `array` has descriptions of arrays |
 // | `device/` | `context`, `capture_mode`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, `open`: the device, `inner`: its state, and `wake`: ends a watch |
-// | `memory/` | `allocation` (imported memory), `buffer`, `module` (kernels) |
+// | `memory/` | `allocation` (imported memory), `buffer`, `image`, `module` (kernels) |
 // | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: what imported ports do in streams; `groups`: the imported ports of a submission; `visibility`: values that the host may act on; `watch`: polling ports while a thread waits |
 // | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
 // | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder`; `raw_submission`: what a call of the application's own gets |
@@ -62,6 +62,7 @@ pub use device::open::Device;
 pub use driver::table::Driver;
 pub use memory::allocation::Allocation;
 pub use memory::buffer::Buffer;
+pub use memory::image::{Image, Surface, Texture};
 pub use memory::module::{Function, Module};
 pub use probe::Candidate;
 pub use queue::raw_submission::RawSubmission;
@@ -89,5 +90,8 @@ const _: () = {
     shared::<CounterPort>();
     shared::<Allocation>();
     shared::<Buffer>();
+    shared::<Image>();
+    shared::<Surface>();
+    shared::<Texture>();
     shared::<Function>();
 };

@@ -16,7 +16,7 @@ use cudarc::driver::sys;
 use syncline_core::backend::{Counter, Mutex};
 
 use crate::device::raw_stream::RawStream;
-use crate::driver::table::{Code, Driver, Raw};
+use crate::driver::table::{Code, Driver, Raw, require_function};
 use crate::driver::virtual_memory::Mapped;
 
 /// A resource whose free may block until all work of its context has finished. Owns the resource.
@@ -26,6 +26,10 @@ pub(crate) enum Resource {
     Pinned(Raw<c_void>),
     /// Imported memory. All that was mapped in it is freed before.
     ExternalMemory(Raw<sys::CUextMemory_st>),
+    /// An image in imported memory. Its surfaces and textures are freed before.
+    MipmappedArray(Raw<sys::CUmipmappedArray_st>),
+    Surface(sys::CUsurfObject),
+    Texture(sys::CUtexObject),
     /// Memory that was exported.
     Mapped(Mapped),
     Module(Raw<sys::CUmod_st>),
@@ -42,18 +46,29 @@ impl Resource {
         // SAFETY: a resource is created from a handle that its owner gives up, and this call
         // consumes it. So it is freed once, in its context, which is current, by the function that
         // matches its creation. `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait for
-        // work themselves. `cuMemUnmap` waits for nothing. No work in flight uses the mapping: the
-        // recorder keeps the buffer for each command before the driver gets the command, also if
+        // work themselves. `cuMemUnmap` waits for nothing, and no document says whether the ends of
+        // arrays, surfaces and textures wait. No work in flight uses any of these: the recorder
+        // keeps the buffer or image for each command before the driver gets the command, also if
         // the submission is refused then. The queue drops what it keeps after the event behind the
         // submission is complete, whether the free is deferred or not. A queue that has failed
         // drops it after the driver reports that the stream is idle, and never if it does not. A
         // lost context runs no work. Copies of the host have ended when they return. Other work of
-        // the application keeps the buffer by the contract of `unsafe` launches.
+        // the application keeps what it uses by the contract of `unsafe` launches.
         let _: Result<(), Code> = unsafe {
             match self {
                 Self::Device(pointer) => driver.mem_free(pointer),
                 Self::Pinned(host) => driver.mem_free_host(host.0),
                 Self::ExternalMemory(memory) => driver.destroy_external_memory(memory.0),
+                Self::MipmappedArray(array) => require_function(
+                    driver.mipmapped_array_destroy(array.0),
+                    "cuMipmappedArrayDestroy",
+                ),
+                Self::Surface(surface) => {
+                    require_function(driver.surf_object_destroy(surface), "cuSurfObjectDestroy")
+                }
+                Self::Texture(texture) => {
+                    require_function(driver.tex_object_destroy(texture), "cuTexObjectDestroy")
+                }
                 Self::Mapped(mapped) => driver.unmap(mapped),
                 Self::Module(module) => driver.module_unload(module.0),
                 Self::Registered(counter) => driver.mem_host_unregister(counter.address()),

@@ -17,6 +17,7 @@ use std::thread::LocalKey;
 use cudarc::driver::sys;
 use syncline_core::backend::Mutex;
 
+use crate::driver::array::{Copy3d, MipmappedArrayDesc, ResourceDesc};
 use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
 use crate::driver::virtual_memory::{AccessDesc, AllocationProp};
 
@@ -469,6 +470,89 @@ unsafe extern "system" fn map_buffer(
     0
 }
 
+unsafe extern "system" fn map_array(
+    to: *mut sys::CUmipmappedArray,
+    _: sys::CUexternalMemory,
+    desc: *const MipmappedArrayDesc,
+) -> u32 {
+    if is_map_refused() {
+        return INVALID_VALUE;
+    }
+    ARRAYS.with_borrow_mut(|arrays| arrays.push(unsafe { *desc }));
+    unsafe { to.write(object()) };
+    0
+}
+
+/// The handle of level N is N + 1 more than that of all levels.
+unsafe extern "system" fn array_level(
+    to: *mut sys::CUarray,
+    of: sys::CUmipmappedArray,
+    level: c_uint,
+) -> u32 {
+    if is_map_refused() {
+        return INVALID_VALUE;
+    }
+    let level = of.addr() + level as usize + 1;
+    unsafe { to.write(std::ptr::without_provenance_mut(level)) };
+    0
+}
+
+unsafe extern "system" fn array_destroy(array: sys::CUmipmappedArray) -> u32 {
+    unsafe { mem_free(array.addr() as u64) }
+}
+
+unsafe extern "system" fn surface_create(
+    to: *mut sys::CUsurfObject,
+    of: *const ResourceDesc,
+) -> u32 {
+    unsafe { view_create(to, of) }
+}
+
+unsafe extern "system" fn texture_create(
+    to: *mut sys::CUtexObject,
+    of: *const ResourceDesc,
+    _: *const sys::CUDA_TEXTURE_DESC,
+    _: *const c_void,
+) -> u32 {
+    unsafe { view_create(to, of) }
+}
+
+unsafe fn view_create(to: *mut u64, of: *const ResourceDesc) -> u32 {
+    VIEWS.with_borrow_mut(|views| views.push(unsafe { *of }));
+    unsafe { mem_alloc(to, 0) }
+}
+
+unsafe extern "system" fn view_destroy(view: u64) -> u32 {
+    unsafe { mem_free(view) }
+}
+
+unsafe extern "system" fn copy_3d(copy: *const Copy3d, on: sys::CUstream) -> u32 {
+    COPIES.with_borrow_mut(|copies| copies.push(unsafe { *copy }));
+    unsafe { stream(on) }.put.fetch_add(1, Ordering::SeqCst);
+    0
+}
+
+std::thread_local! {
+    static ARRAYS: RefCell<Vec<MipmappedArrayDesc>> = const { RefCell::new(Vec::new()) };
+    static VIEWS: RefCell<Vec<ResourceDesc>> = const { RefCell::new(Vec::new()) };
+    static COPIES: RefCell<Vec<Copy3d>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The arrays that this thread has mapped since the last call.
+pub(crate) fn mapped_arrays() -> Vec<MipmappedArrayDesc> {
+    ARRAYS.take()
+}
+
+/// What this thread has made surfaces and textures of since the last call.
+pub(crate) fn views() -> Vec<ResourceDesc> {
+    VIEWS.take()
+}
+
+/// The copies of arrays that this thread has submitted since the last call.
+pub(crate) fn copies() -> Vec<Copy3d> {
+    COPIES.take()
+}
+
 unsafe extern "system" fn destroy_memory(memory: sys::CUexternalMemory) -> u32 {
     unsafe { mem_free(memory.addr() as u64) }
 }
@@ -889,6 +973,14 @@ mod devices {
             mem_map: Some(mem_map),
             mem_unmap: Some(mem_unmap),
             mem_set_access: Some(mem_set_access),
+            external_memory_get_mapped_mipmapped_array: Some(map_array),
+            mipmapped_array_get_level: Some(array_level),
+            mipmapped_array_destroy: Some(array_destroy),
+            surf_object_create: Some(surface_create),
+            surf_object_destroy: Some(view_destroy),
+            tex_object_create: Some(texture_create),
+            tex_object_destroy: Some(view_destroy),
+            memcpy_3d_async: Some(copy_3d),
             ..Optional::none()
         })
     }

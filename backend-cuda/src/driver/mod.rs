@@ -1,5 +1,6 @@
 //! The driver library: finding it, its functions and its error codes.
 
+pub(crate) mod array;
 #[cfg(test)]
 pub(crate) mod emulated;
 pub(crate) mod load;

@@ -18,6 +18,7 @@ use syncline_core::{
     info::{BackendKind, Uuid},
 };
 
+use crate::driver::array::{Copy3d, MipmappedArrayDesc, ResourceDesc};
 use crate::driver::virtual_memory::{AccessDesc, AllocationProp};
 
 /// The CUDA driver of this machine. Cheap to clone.
@@ -362,6 +363,23 @@ symbols! {
         mem_set_access(
             address: sys::CUdeviceptr, bytes: usize, access: *const AccessDesc, count: usize,
         ) = "cuMemSetAccess";
+        external_memory_get_mapped_mipmapped_array(
+            array: *mut sys::CUmipmappedArray, memory: sys::CUexternalMemory,
+            desc: *const MipmappedArrayDesc,
+        ) = "cuExternalMemoryGetMappedMipmappedArray";
+        mipmapped_array_get_level(
+            array: *mut sys::CUarray, of: sys::CUmipmappedArray, level: c_uint,
+        ) = "cuMipmappedArrayGetLevel";
+        mipmapped_array_destroy(array: sys::CUmipmappedArray) = "cuMipmappedArrayDestroy";
+        surf_object_create(surface: *mut sys::CUsurfObject, of: *const ResourceDesc)
+            = "cuSurfObjectCreate";
+        surf_object_destroy(surface: sys::CUsurfObject) = "cuSurfObjectDestroy";
+        tex_object_create(
+            texture: *mut sys::CUtexObject, of: *const ResourceDesc,
+            desc: *const sys::CUDA_TEXTURE_DESC, view: *const c_void,
+        ) = "cuTexObjectCreate";
+        tex_object_destroy(texture: sys::CUtexObject) = "cuTexObjectDestroy";
+        memcpy_3d_async(copy: *const Copy3d, stream: sys::CUstream) = "cuMemcpy3DAsync_v2";
     }
 }
 
@@ -611,6 +629,19 @@ impl Driver {
             && has.mem_map.is_some()
             && has.mem_unmap.is_some()
             && has.mem_set_access.is_some()
+    }
+
+    /// True if the driver maps images in imported memory, as arrays, surfaces and textures.
+    pub(crate) fn has_images(&self) -> bool {
+        let has = &self.0.optional;
+        has.external_memory_get_mapped_mipmapped_array.is_some()
+            && has.mipmapped_array_get_level.is_some()
+            && has.mipmapped_array_destroy.is_some()
+            && has.surf_object_create.is_some()
+            && has.surf_object_destroy.is_some()
+            && has.tex_object_create.is_some()
+            && has.tex_object_destroy.is_some()
+            && has.memcpy_3d_async.is_some()
     }
 
     /// True if the driver can open events of other processes and export its own.

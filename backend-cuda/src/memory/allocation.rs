@@ -1,4 +1,4 @@
-//! Imported memory, in which buffers are mapped.
+//! Imported memory, in which buffers and images are mapped.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::memory::buffer::Buffer;
 
 /// A `CUexternalMemory`: memory of another API or another device. Cheap to clone.
 ///
-/// It lives as long as a handle of it, or of a [`Buffer`] in it. The last one frees it like a
-/// buffer.
+/// It lives as long as a handle of it, or of a [`Buffer`] or an [`Image`](crate::Image) in it. The
+/// last one frees it like a buffer.
 #[derive(Clone)]
 pub struct Allocation(Arc<Memory>);
 
@@ -67,13 +67,9 @@ impl Allocation {
 
     /// Same as [`Allocation::buffer`], for any size. The range ends within the memory.
     pub(crate) fn map(&self, offset: u64, size: u64) -> Result<Buffer> {
+        self.require_offset(offset)?;
         // The driver maps such memory as a whole.
         let mapped = if self.0.dedicated { self.size() } else { size };
-        if self.0.dedicated && offset > 0 {
-            let asked = format!("give {size} bytes at offset {offset}");
-            let reason = "it is for one buffer or image alone, which begins at offset 0";
-            return Err(Error::unsupported(self.object(), asked, reason));
-        }
         let desc = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset,
             size: mapped,
@@ -93,6 +89,16 @@ impl Allocation {
         // such a mapping.
         let buffer = unsafe { Buffer::new(&device_ref, pointer, size, Resource::Device(pointer)) };
         Ok(buffer.in_allocation(self.clone(), offset))
+    }
+
+    /// Refuses offsets in memory that is for one buffer or image alone.
+    pub(crate) fn require_offset(&self, offset: u64) -> Result<()> {
+        if offset == 0 || !self.0.dedicated {
+            return Ok(());
+        }
+        let asked = format!("give memory at offset {offset}");
+        let reason = "it is for one buffer or image alone, which begins at offset 0";
+        Err(Error::unsupported(self.object(), asked, reason))
     }
 
     /// The raw memory, valid while a handle lives.

@@ -16,8 +16,9 @@ use crate::device::context::Bound;
 use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::driver::table::Code;
+use crate::driver::table::{Code, require_function};
 use crate::memory::buffer::Buffer;
+use crate::memory::image::Image;
 use crate::memory::module::Function;
 use crate::queue::queue_stream::QueueStream;
 use crate::timing::stamp::Stamp;
@@ -245,6 +246,51 @@ impl<'a> Recorder<'a> {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };
         self.done(done)
+    }
+
+    /// Copies `from` to a level of `to` with all its layers, without gaps between rows.
+    ///
+    /// The buffer has at least the size of the level
+    /// ([`level_size`](syncline_core::image::ImageInfo::level_size)). Compressed formats are copied
+    /// in blocks of 4 by 4 texels.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if `from` is too small, or if the image does not have the level.
+    /// [`Error::WrongDevice`], or a driver error.
+    pub fn copy_buffer_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
+        self.copy_level(to, level, from, false)
+    }
+
+    /// Copies a level of `from` with all its layers to `to`, without gaps between rows.
+    ///
+    /// Otherwise the same as [`Recorder::copy_buffer_to_image`].
+    ///
+    /// # Errors
+    /// Same errors as [`Recorder::copy_buffer_to_image`].
+    pub fn copy_image_to_buffer(&mut self, from: &Image, level: u32, to: &Buffer) -> Result<()> {
+        self.copy_level(from, level, to, true)
+    }
+
+    fn copy_level(
+        &mut self,
+        image: &Image,
+        level: u32,
+        buffer: &Buffer,
+        is_source: bool,
+    ) -> Result<()> {
+        let (device, queue) = (self.device().id(), self.queue.object());
+        image.require_device(device, queue)?;
+        buffer.require_device(device, queue)?;
+        let copy = image.copy(level, buffer, is_source)?;
+        self.keep.push(image.keep());
+        self.keep.push(buffer.keep());
+        let (stream, _bound) = self.bound_stream()?;
+        let driver = stream.context().driver();
+        // SAFETY: the array has this level, and the buffer its size, as checked above. Both belong
+        // to this device, and are kept until the submission has finished. The driver copies the
+        // description during the call. The stream is as above.
+        let done = unsafe { driver.memcpy_3d_async(&raw const copy, stream.raw()) };
+        self.done(require_function(done, "cuMemcpy3DAsync_v2"))
     }
 
     /// Launches `function` over `grid` blocks of `block` threads.

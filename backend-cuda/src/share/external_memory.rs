@@ -12,6 +12,7 @@ use syncline_core::backend::{ImportFd, memory_refused, size_refused};
 use syncline_core::{
     Result,
     handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
+    image::ImageInfo,
 };
 
 use crate::device::context::Owner;
@@ -20,6 +21,7 @@ use crate::device::open::Device;
 use crate::driver::table::Code;
 use crate::memory::allocation::Allocation;
 use crate::memory::buffer::{Buffer, whole_words};
+use crate::memory::image::{Image, describe, require_place};
 
 /// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
 const DEDICATED: u32 = 1;
@@ -76,11 +78,11 @@ impl Device {
         Ok((buffer, handle))
     }
 
-    /// Imports the memory of `handle`, in which buffers are mapped.
+    /// Imports the memory of `handle`, in which buffers and images are mapped.
     ///
-    /// Calls `cuImportExternalMemory`. `owner` is kept as long as a handle of the memory or of a
-    /// buffer in it lives, and while a submission uses one. It may be dropped on a thread of
-    /// Syncline.
+    /// Calls `cuImportExternalMemory`. `owner` is kept as long as a handle of the memory, or of a
+    /// buffer or image in it. Submissions keep what they use. The owner may be dropped on a thread
+    /// of Syncline.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the handle comes from another GPU, and [`Error::Unsupported`] if
@@ -105,6 +107,24 @@ impl Device {
         let imported = self
             .import(&handle, None)
             .and_then(|allocation| allocation.map(0, length));
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Imports the image of `handle`, which is alone in its memory or at the memory's beginning.
+    ///
+    /// Same as [`Allocation::image`] at the offset 0.
+    ///
+    /// # Errors
+    /// Same errors as [`Device::import_allocation`] and [`Allocation::image`].
+    pub fn import_image(
+        &self,
+        handle: MemoryFd,
+        info: &ImageInfo,
+    ) -> Result<Image, Rejected<MemoryFd>> {
+        let imported = describe(info, self.context().driver(), self.object())
+            .and_then(|_| require_place(self.object(), handle.info().size, 0, info))
+            .and_then(|()| self.import(&handle, None))
+            .and_then(|allocation| allocation.image(0, info));
         imported.map_err(|error| Rejected { handle, error })
     }
 

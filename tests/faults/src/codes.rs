@@ -94,16 +94,23 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         }
         "cuMemCreate" | "cuMemAddressReserve" | "cuMemMap" => &[2, 1, 801],
         "cuMemRelease" | "cuMemUnmap" | "cuMemAddressFree" => &[1, 801],
-        "cuMemcpyDtoH_v2" | "cuMemcpyHtoD_v2" | "cuMemcpyDtoDAsync_v2" | "cuMemsetD32Async" => {
-            &[1, ILLEGAL_ADDRESS]
-        }
+        "cuMemcpyDtoH_v2"
+        | "cuMemcpyHtoD_v2"
+        | "cuMemcpyDtoDAsync_v2"
+        | "cuMemcpy3DAsync_v2"
+        | "cuMemsetD32Async" => &[1, ILLEGAL_ADDRESS],
         "cuModuleLoadDataEx" => &[2, 218, ILLEGAL_ADDRESS],
         "cuModuleGetFunction" => &[500, 1],
         "cuFuncLoad" => &[400, 2],
         "cuLaunchKernel" | "cuLaunchKernelEx" => &[701, 1, ILLEGAL_ADDRESS],
         "cuImportExternalSemaphore" => &[304, 801],
         "cuImportExternalMemory" => &[1, 304, 2],
-        "cuExternalMemoryGetMappedBuffer" => &[1, 400],
+        "cuExternalMemoryGetMappedBuffer"
+        | "cuExternalMemoryGetMappedMipmappedArray"
+        | "cuMipmappedArrayGetLevel" => &[1, 400],
+        "cuMipmappedArrayDestroy" => &[400, ILLEGAL_ADDRESS],
+        "cuSurfObjectCreate" | "cuTexObjectCreate" => &[1, 201, 801],
+        "cuSurfObjectDestroy" | "cuTexObjectDestroy" => &[1, 201],
         "cuDestroyExternalSemaphore" | "cuDestroyExternalMemory" => &[400, ILLEGAL_ADDRESS],
         "cuWaitExternalSemaphoresAsync" | "cuSignalExternalSemaphoresAsync" => &[400, 801],
         "cuStreamWaitValue64_v2" | "cuStreamWriteValue64_v2" | "cuStreamBatchMemOp_v2" => {
