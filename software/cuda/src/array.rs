@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline_software_payload::{self as payload, Level};
+use syncline_software_ptx::Geometry;
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -28,7 +29,9 @@ pub(crate) const SURFACE: u32 = 2;
 const CUBE: u32 = 4;
 const GATHER: u32 = 8;
 const COLOUR: u32 = 0x20;
-/// Without `CUDA_ARRAY3D_DEPTH_TEXTURE`, which an H200 refuses for every image.
+/// `CUDA_ARRAY3D_DEPTH_TEXTURE`, which an H200 refuses for every image.
+const DEPTH: u32 = 0x10;
+/// The flags of images. An H200 ignores unknown ones.
 const FLAGS: u32 = LAYERED | SURFACE | CUBE | GATHER | COLOUR;
 
 /// What an array is like: `CUDA_ARRAY3D_DESCRIPTOR`.
@@ -93,7 +96,7 @@ impl Block {
 }
 
 impl Shape {
-    const fn has(&self, flag: u32) -> bool {
+    pub(crate) const fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
@@ -102,13 +105,18 @@ impl Shape {
         self.has(LAYERED | CUBE)
     }
 
+    pub(crate) const fn is_cube(&self) -> bool {
+        self.has(CUBE)
+    }
+
     /// Refuses what no array is.
     fn check(&self, levels: u32) -> Answer<Block> {
         let block = Block::of_array(self.format, self.channels)?;
         let [width, height, depth] = self.extent;
-        let is_cube = self.has(CUBE);
+        let is_cube = self.is_cube();
         let faces = width == height && depth.is_multiple_of(6);
-        let is_right = self.flags & !FLAGS == 0
+        let is_known = self.flags & !FLAGS == 0 || is_lenient() && !self.has(DEPTH);
+        let is_right = is_known
             && width > 0
             && (height > 0 || depth == 0 || self.has_layers())
             && (depth > 0 || !self.has_layers())
@@ -135,6 +143,32 @@ impl Shape {
         self
     }
 
+    /// The coordinates with which kernels access it. A cube is six layers.
+    pub(crate) const fn geometry(&self) -> Geometry {
+        match self.extent {
+            [_, 0, 0] => Geometry::Row,
+            [_, 0, _] => Geometry::Rows,
+            [_, _, 0] => Geometry::Plane,
+            _ if self.has_layers() => Geometry::Planes,
+            _ => Geometry::Volume,
+        }
+    }
+
+    /// The bytes of a component that kernels read as a number of its own kind, and its sign.
+    ///
+    /// `None` for compressed texels, and for those that become floating-point numbers.
+    pub(crate) const fn component(&self, reads_integers: bool) -> Option<(u32, bool)> {
+        match self.format {
+            0x01 if reads_integers => Some((1, false)),
+            0x02 if reads_integers => Some((2, false)),
+            0x08 if reads_integers => Some((1, true)),
+            0x09 if reads_integers => Some((2, true)),
+            // Integers and floating-point numbers of 32 bits.
+            0x03 | 0x0a | 0x20 => Some((4, false)),
+            _ => None,
+        }
+    }
+
     /// The extent in bytes of a row, rows of blocks, and slices or layers.
     fn rows(&self, block: Block) -> [u64; 3] {
         let [width, height, depth] = self.extent.map(|size| size.max(1));
@@ -153,11 +187,10 @@ impl Shape {
         image: &payload::Image,
     ) -> Option<&'static str> {
         let [width, height, depth] = self.extent;
-        let dimensions = match (height, depth) {
-            (0, _) => 1,
-            (_, 0) => 2,
-            _ if self.has_layers() => 2,
-            _ => 3,
+        let dimensions = match self.geometry() {
+            Geometry::Row | Geometry::Rows => 1,
+            Geometry::Plane | Geometry::Planes => 2,
+            Geometry::Volume => 3,
         };
         let layers = if self.has_layers() { depth } else { 1 };
         let depth = if self.has_layers() { 1 } else { depth };
@@ -323,6 +356,13 @@ impl Mipmapped {
         })
     }
 
+    /// Returns the levels of a handle, unless their memory is gone.
+    pub(crate) fn find(handle: usize) -> Answer<Vec<Arc<Array>>> {
+        let mipmapped = MIPMAPPED.get(handle)?;
+        let levels = mipmapped.levels.iter();
+        levels.map(|(level, _)| Array::find(*level)).collect()
+    }
+
     /// Makes its arrays invalid.
     pub(crate) fn end(&self) {
         for (handle, array) in &self.levels {
@@ -427,7 +467,7 @@ mod tests {
             ([64, 32, 6], CUBE, false),
             ([64, 64, 5], CUBE | LAYERED, false),
             ([61, 37, 0], 0x10, false),
-            ([61, 37, 0], 0x40, false),
+            ([61, 37, 0], 0x8000_0000, true),
             ([u64::MAX, 1, 0], 0, false),
         ] {
             assert_eq!(

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::stream::{STREAMS, Stream, StreamKind};
 use crate::table::Table;
 use crate::workers::Reserved;
-use crate::{array, capture, current, lock, news, space, workers};
+use crate::{array, capture, current, lock, news, object, space, workers};
 
 /// All live contexts.
 pub(crate) static CONTEXTS: Table<Context> = Table::new();
@@ -168,6 +168,7 @@ impl Context {
         });
         FUNCTIONS.retain(|function| function.context.id != self.id);
         MODULES.retain(|module| module.context.id != self.id);
+        object::forget(self.id);
         array::forget(self.id);
         external::forget(self.id);
         space::forget(self.id);

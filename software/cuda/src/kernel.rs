@@ -4,12 +4,15 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-use syncline_software_ptx::{Entry, Fault, Launch, Machine, Module as Ptx, Refusal};
+use syncline_software_ptx::{
+    Entry, Fault, Geometry, Images, Launch, Machine, Module as Ptx, Refusal,
+};
 
 use crate::allocation::{Access, Allocation};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::engine::Engine;
+use crate::object::{Object, SURFACES, TEXTURES};
 use crate::settings::{Verbosity, explain};
 use crate::table::Table;
 use crate::{lock, mark, space};
@@ -110,6 +113,7 @@ impl KernelLaunch {
         let device = DeviceMachine {
             engine,
             last: Mutex::new(None),
+            last_object: Mutex::new(None),
             next_yield: AtomicU64::new(0),
         };
         let fault = match self.entry.run(&self.launch, &device) {
@@ -130,6 +134,9 @@ impl KernelLaunch {
     }
 }
 
+/// A surface or texture, with its table and its handle.
+type Known = (&'static Table<Object>, u64, Arc<Object>);
+
 /// The environment of a kernel: the memory of its context, and the clock.
 struct DeviceMachine<'e> {
     engine: &'e Engine,
@@ -138,6 +145,8 @@ struct DeviceMachine<'e> {
     /// A free waits only for the work of the memory's own context. This kernel may be of another
     /// one.
     last: Mutex<Option<Arc<Allocation>>>,
+    /// The surface or texture of the last access.
+    last_object: Mutex<Option<Known>>,
     /// The time before which a pause does not yield.
     next_yield: AtomicU64,
 }
@@ -161,6 +170,57 @@ impl DeviceMachine<'_> {
         })?;
         *last = Some(allocation);
         Ok(alias.cast())
+    }
+}
+
+impl DeviceMachine<'_> {
+    /// Returns what the object of a handle gives, or the fault of its wrong use.
+    fn with<T>(
+        &self,
+        table: &'static Table<Object>,
+        handle: u64,
+        get: impl FnOnce(&Object) -> Option<T>,
+    ) -> Result<T, Fault> {
+        let mut last = lock(&self.last_object);
+        let known = last.take().filter(|(known_table, known, object)| {
+            std::ptr::eq(*known_table, table) && *known == handle && object.is_alive()
+        });
+        let fault = Fault::Object { object: handle };
+        let object = match known {
+            Some((_, _, object)) => object,
+            None => table.get(handle as usize).map_err(|_| fault)?,
+        };
+        let result = get(&object);
+        *last = Some((table, handle, object));
+        result.ok_or(fault)
+    }
+}
+
+impl Images for DeviceMachine<'_> {
+    fn surface(&self, object: u64, geometry: Geometry) -> Result<[u32; 3], Fault> {
+        self.with(&SURFACES, object, |surface| {
+            surface.surface_extent(geometry)
+        })
+    }
+
+    fn load(&self, surface: u64, at: [u32; 3], bytes: u32) -> Result<u64, Fault> {
+        self.with(&SURFACES, surface, |surface| surface.load(at, bytes))
+    }
+
+    fn store(&self, surface: u64, at: [u32; 3], bytes: u32, value: u64) -> Result<(), Fault> {
+        self.with(&SURFACES, surface, |surface| {
+            surface.store(at, bytes, value)
+        })
+    }
+
+    fn texture(&self, object: u64, geometry: Geometry, level: u32) -> Result<[u32; 3], Fault> {
+        self.with(&TEXTURES, object, |texture| {
+            texture.texture_extent(geometry, level)
+        })
+    }
+
+    fn texel(&self, texture: u64, level: u32, at: [u32; 3]) -> Result<[u32; 4], Fault> {
+        self.with(&TEXTURES, texture, |texture| texture.texel(level, at))
     }
 }
 
@@ -217,6 +277,10 @@ impl Machine for DeviceMachine<'_> {
             let changed = word.fetch_update(set, get, |old| Some(change(old)));
             Ok(changed.unwrap_or_else(|old| old))
         }
+    }
+
+    fn images(&self) -> Option<&dyn Images> {
+        Some(self)
     }
 
     fn global_timer(&self) -> u64 {

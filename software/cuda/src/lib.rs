@@ -34,6 +34,7 @@ mod kernel;
 mod mark;
 mod memory_op;
 mod news;
+mod object;
 mod operation;
 mod progress;
 mod settings;

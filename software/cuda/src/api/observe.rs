@@ -12,6 +12,7 @@ use crate::external::{MEMORY, SEMAPHORES};
 use crate::faults;
 use crate::graph::{EXECUTABLES, GRAPHS};
 use crate::kernel::MODULES;
+use crate::object::{SURFACES, TEXTURES};
 use crate::space;
 use crate::stream::STREAMS;
 use crate::user_object::USER_OBJECTS;
@@ -31,7 +32,7 @@ pub(crate) extern "C" fn synclineSoftwareLiveObjects() -> u64 {
     live().iter().map(|(_, count)| count).sum::<usize>() as u64
 }
 
-fn live() -> [(&'static str, usize); 13] {
+fn live() -> [(&'static str, usize); 15] {
     [
         ("contexts", CONTEXTS.len()),
         ("streams", STREAMS.len()),
@@ -43,6 +44,8 @@ fn live() -> [(&'static str, usize); 13] {
         ("external-semaphores", SEMAPHORES.len()),
         ("external-memory", MEMORY.len()),
         ("mipmapped-arrays", MIPMAPPED.len()),
+        ("surfaces", SURFACES.len()),
+        ("textures", TEXTURES.len()),
         ("allocations", space::count()),
         ("physical-memory", PHYSICAL.len()),
         ("reserved-addresses", space::count_reserved()),

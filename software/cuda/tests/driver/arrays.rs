@@ -255,6 +255,7 @@ fn descriptions_that_an_h200_refuses_are_refused() {
     assert_eq!(changed(|desc| desc.array.channels = 3), Some(1));
     assert_eq!(changed(|desc| desc.array.extent[0] = 0), Some(1));
     assert_eq!(changed(|desc| desc.array.format = 0x91), Some(801));
+    assert_eq!(changed(|desc| desc.rest[15] = 1), Some(1));
     assert_eq!(changed(|desc| desc.levels = 0), Some(1));
     assert_eq!(changed(|desc| desc.levels = 7), Some(1));
     for offset in [SIZE - 1024, SIZE, u64::MAX] {
@@ -345,6 +346,17 @@ fn other_descriptions(strict: bool) {
             }
         }
     }
+    // An array that is not for surfaces, and an unknown flag.
+    let mut plain = desc([61, 37, 0], 4);
+    plain.array.flags = 0;
+    let plain = level(bound.map(&plain).unwrap(), 0);
+    let surface = cuSurfObjectCreate(&mut 0, &resource(0, plain));
+    texture(0, plain, 1).unwrap();
+    let mut unknown = right;
+    unknown.array.flags |= 1 << 31;
+    let unknown = bound.map(&unknown).err();
+    let expected = if strict { (1, Some(1)) } else { (0, None) };
+    assert_eq!((surface, unknown), expected);
     // The external memory must outlive its arrays.
     let array = level(bound.map(&right).unwrap(), 0);
     ok(cuDestroyExternalMemory(bound.memory));
@@ -492,4 +504,218 @@ fn destroys_too_early() {
     ok(cuMipmappedArrayDestroy(mipmapped));
     words.words()[7].store(1, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(cuStreamSynchronize(stream), 700);
+}
+
+fn resource(kind: u32, array: Handle) -> Resource {
+    Resource {
+        kind,
+        array,
+        ..Resource::default()
+    }
+}
+
+/// A texture whose texels are read with the flags of `CUDA_TEXTURE_DESC`.
+fn texture(kind: u32, array: Handle, flags: u32) -> Result<u64, u32> {
+    let mut desc = [0; 26];
+    desc[4] = flags;
+    let (resource, mut texture) = (resource(kind, array), 0);
+    let null = std::ptr::null();
+    match cuTexObjectCreate(&raw mut texture, &raw const resource, &raw const desc, null) {
+        0 => Ok(texture),
+        code => Err(code),
+    }
+}
+
+fn surface(array: Handle) -> u64 {
+    made(|to| cuSurfObjectCreate(to, &resource(0, array)))
+}
+
+/// A kernel with an object and an address to which it stores four words.
+fn kernel(name: &str, instructions: &str) -> Handle {
+    let text = format!(
+        ".version 6.4 .target sm_60 .address_size 64 .visible .entry {name}(.param .u64 object, \
+         .param .u64 to) {{ .reg .b32 %r<8>; .reg .u64 %object, %to; ld.param.u64 %object, [object]; \
+         ld.param.u64 %to, [to]; {instructions} st.u32 [%to], %r0; st.u32 [%to+4], %r1; \
+         st.u32 [%to+8], %r2; st.u32 [%to+12], %r3; ret; }}"
+    );
+    function(&text, name)
+}
+
+#[test]
+fn kernels_access_levels_through_objects() {
+    let _context = Context::new();
+    let bound = bind(&image([61, 37, 1], 1, 4));
+    let signed = MappedArrayDesc {
+        array: Array3dDesc {
+            format: 9,
+            channels: 2,
+            ..desc([61, 37, 0], 4).array
+        },
+        ..desc([61, 37, 0], 4)
+    };
+    let mipmapped = bound.map(&signed).unwrap();
+    // Texel (3, 2) of level 1.
+    let place = OFFSET + (1 << 16) + 2 * 256 + 3 * 4;
+    let words = Pinned::new(2);
+    let seen = || {
+        let [low, high] =
+            [0, 1].map(|at| words.words()[at].load(std::sync::atomic::Ordering::SeqCst));
+        [
+            low as u32,
+            (low >> 32) as u32,
+            high as u32,
+            (high >> 32) as u32,
+        ]
+    };
+    let run = |kernel, object| {
+        ok(launch(kernel, 0, &[object, words.address()]));
+        ok(cuCtxSynchronize());
+    };
+    let one = surface(level(mipmapped, 1));
+    let store = kernel(
+        "store",
+        "mov.u32 %r0, 0x8000fffe; mov.u32 %r4, 12; mov.u32 %r5, 2; \
+         sust.b.2d.b32.trap [%object, {%r4, %r5}], {%r0};",
+    );
+    run(store, one);
+    assert_eq!(
+        [0, 1, 2, 3].map(|at| bound.get(place + at)),
+        [0xfe, 0xff, 0, 0x80]
+    );
+    let load = kernel(
+        "load",
+        ".reg .b16 %h<2>; mov.u32 %r4, 12; mov.u32 %r5, 2; \
+         suld.b.2d.v2.b16.trap {%h0, %h1}, [%object, {%r4, %r5}]; \
+         cvt.u32.u16 %r0, %h0; cvt.u32.u16 %r1, %h1;",
+    );
+    run(load, one);
+    assert_eq!(seen()[..2], [0xfffe, 0x8000]);
+    // The components of a texture are extended with their sign.
+    let all = texture(1, mipmapped, 1).unwrap();
+    let texel = kernel(
+        "texel",
+        "mov.u32 %r4, 3; mov.u32 %r5, 2; mov.u32 %r6, 1; \
+         tex.level.2d.v4.s32.s32 {%r0, %r1, %r2, %r3}, [%object, {%r4, %r5}], %r6;",
+    );
+    run(texel, all);
+    assert_eq!(seen(), [0xffff_fffe, 0xffff_8000, 0, 0]);
+    // Of one level alone, that is level 0.
+    let alone = texture(0, level(mipmapped, 1), 1).unwrap();
+    let base = kernel(
+        "base",
+        "mov.u32 %r4, 3; mov.u32 %r5, 2; \
+         tex.2d.v4.s32.s32 {%r0, %r1, %r2, %r3}, [%object, {%r4, %r5}];",
+    );
+    run(base, alone);
+    assert_eq!(seen()[0], 0xffff_fffe);
+    ok(cuSurfObjectDestroy(one));
+    ok(cuTexObjectDestroy(all));
+}
+
+#[test]
+fn objects_are_of_live_arrays() {
+    let _context = Context::new();
+    let bound = bind(&image([5, 3, 1], 1, 1));
+    let mipmapped = bound.map(&desc([5, 3, 0], 1)).unwrap();
+    let array = level(mipmapped, 0);
+    let create = |resource: Resource| cuSurfObjectCreate(&mut 0, &raw const resource);
+    let one = surface(array);
+    let told = made(|to| cuSurfObjectGetResourceDesc(to, one));
+    assert_eq!(told, resource(0, array));
+    assert_eq!(create(resource(1, mipmapped)), 1);
+    assert_eq!(create(resource(0, 7)), 400);
+    let flagged = Resource {
+        flags: 1,
+        ..resource(0, array)
+    };
+    assert_eq!(create(flagged), 1);
+    assert_eq!(cuSurfObjectCreate(std::ptr::null_mut(), &raw const told), 1);
+    assert_eq!(cuSurfObjectCreate(&mut 0, std::ptr::null()), 1);
+    for (kind, code) in [(2, 801), (3, 801), (4, 1)] {
+        assert_eq!(texture(kind, array, 1), Err(code));
+    }
+    assert_eq!(texture(0, mipmapped, 1), Err(400));
+    assert_eq!(cuTexObjectDestroy(one), 1);
+    ok(cuSurfObjectDestroy(one));
+    assert_eq!(cuSurfObjectDestroy(one), 1);
+    assert_eq!(
+        cuSurfObjectGetResourceDesc(&mut Resource::default(), one),
+        1
+    );
+    ok(cuMipmappedArrayDestroy(mipmapped));
+    assert_eq!(create(resource(0, array)), 400);
+    assert_eq!(texture(1, mipmapped, 1), Err(400));
+}
+
+#[rstest::rstest]
+#[case::surface("uses_a_destroyed_surface")]
+#[case::array("uses_the_surface_of_a_destroyed_array")]
+fn a_kernel_with_a_destroyed_object_is_a_fault(#[case] test: &str) {
+    let test = format!("arrays::{test}");
+    super::processes::passes(&super::processes::child(&test).output().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_kernel_with_a_destroyed_object_is_a_fault"]
+fn uses_a_destroyed_surface() {
+    destroys_what_a_kernel_uses(|surface, _| cuSurfObjectDestroy(surface));
+}
+
+#[test]
+#[ignore = "run by a_kernel_with_a_destroyed_object_is_a_fault"]
+fn uses_the_surface_of_a_destroyed_array() {
+    destroys_what_a_kernel_uses(|_, mipmapped| cuMipmappedArrayDestroy(mipmapped));
+}
+
+fn destroys_what_a_kernel_uses(destroy: fn(u64, Handle) -> u32) {
+    let _context = Context::new();
+    let bound = bind(&image([5, 3, 1], 1, 1));
+    let mipmapped = bound.map(&desc([5, 3, 0], 1)).unwrap();
+    let (surface, words) = (surface(level(mipmapped, 0)), Pinned::new(8));
+    let load = kernel(
+        "load",
+        "mov.u32 %r4, 0; suld.b.2d.b32.trap {%r0}, [%object, {%r4, %r4}];",
+    );
+    let stream = stream();
+    ok(launch(load, stream, &[surface, words.address()]));
+    ok(cuStreamSynchronize(stream));
+    ok(cuStreamWaitValue64_v2(stream, words.address() + 56, 1, 0));
+    ok(launch(load, stream, &[surface, words.address()]));
+    ok(destroy(surface, mipmapped));
+    words.words()[7].store(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(cuStreamSynchronize(stream), 700);
+}
+
+#[test]
+fn live_arrays_and_objects_are_counted() {
+    super::processes::passes(
+        &super::processes::child("arrays::counts_objects")
+            .output()
+            .unwrap(),
+    );
+}
+
+#[test]
+#[ignore = "run by live_arrays_and_objects_are_counted"]
+fn counts_objects() {
+    let context = Context::new();
+    let bound = bind(&image([61, 37, 1], 1, 4));
+    // The context and the memory.
+    let before = live_objects();
+    let mipmapped = bound.map(&desc([61, 37, 0], 4)).unwrap();
+    assert_eq!(live_objects(), before + 1);
+    let (one, all) = (
+        surface(level(mipmapped, 0)),
+        texture(1, mipmapped, 1).unwrap(),
+    );
+    assert_eq!(live_objects(), before + 3);
+    ok(cuSurfObjectDestroy(one));
+    ok(cuTexObjectDestroy(all));
+    ok(cuMipmappedArrayDestroy(mipmapped));
+    assert_eq!(live_objects(), before);
+    let left = bound.map(&desc([61, 37, 0], 4)).unwrap();
+    surface(level(left, 0));
+    texture(1, left, 1).unwrap();
+    drop(context);
+    assert_eq!(live_objects(), 0);
 }

@@ -121,6 +121,13 @@ functions! {
     cuMipmappedArrayDestroy(mipmapped: Handle);
     cuArrayGetDescriptor_v2(desc: *mut ArrayDesc, array: Handle);
     cuArray3DGetDescriptor_v2(desc: *mut Array3dDesc, array: Handle);
+    cuSurfObjectCreate(surface: *mut u64, resource: *const Resource);
+    cuSurfObjectDestroy(surface: u64);
+    cuSurfObjectGetResourceDesc(resource: *mut Resource, surface: u64);
+    cuTexObjectCreate(
+        texture: *mut u64, resource: *const Resource, desc: *const [u32; 26], view: *const c_void
+    );
+    cuTexObjectDestroy(texture: u64);
     cuMemcpy2D_v2(copy: *const Copy2d);
     cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Handle);
     cuMemcpy3D_v2(copy: *const Copy3d);
@@ -217,6 +224,16 @@ pub(crate) struct MappedArrayDesc {
     pub(crate) array: Array3dDesc,
     pub(crate) levels: u32,
     pub(crate) rest: [u32; 16],
+}
+
+/// `CUDA_RESOURCE_DESC` of an array (0) or a mipmapped array (1).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) kind: u32,
+    pub(crate) array: Handle,
+    pub(crate) rest: [u64; 15],
+    pub(crate) flags: u32,
 }
 
 /// `CU_MEMORYTYPE_HOST` and the other types.
