@@ -9,6 +9,7 @@ pub mod across;
     allow(dead_code, reason = "the kernels of a backend that is left out")
 )]
 pub mod compute;
+pub mod scene;
 pub(crate) mod stage;
 
 use std::sync::Arc;

@@ -1,0 +1,204 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![allow(unsafe_code, reason = "drawing is raw Vulkan, as in an application")]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ash::vk;
+use syncline::backend::{Device as _, Queue as _};
+use syncline::vulkan::{self, Recorder};
+use syncline::{Buffer, Device, Inventory, ProbeOptions, QueueKind};
+
+use super::image::{Image, Memory, whole};
+use super::reference::draw;
+use super::renderer::{HEIGHTS, Renderer};
+use super::{FRAGMENT_SPV, VERTEX_SPV, View};
+use crate::frames::compute::reference::Reference;
+use crate::frames::compute::{DELAY_SPV, SHADE_SPV, STEP_SPV};
+use crate::raw::vulkan::is_software;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A device with an image of heights, a renderer of it, and the buffers before and behind them.
+struct Drawing {
+    queue: vulkan::Queue,
+    view: View,
+    heights: Buffer,
+    renderer: Renderer,
+    image: Image,
+    picture: Buffer,
+}
+
+impl Drawing {
+    fn new(device: &vulkan::Device, view: View) -> Arc<Self> {
+        let memory = Memory::new(device).unwrap();
+        let side = view.side.cast_unsigned();
+        let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
+        let image = Image::new(&memory, HEIGHTS, [side, side], usage).unwrap();
+        // SAFETY: the image is as required, and `draw` waits for the device before it returns.
+        let renderer = unsafe {
+            Renderer::new(&memory, view, &[image.raw], vk::ImageLayout::GENERAL).unwrap()
+        };
+        let of = Device::Vulkan(device.clone());
+        let pixels = 4 * u64::from((view.width * view.height).cast_unsigned());
+        Arc::new(Self {
+            queue: device.queue(QueueKind::Graphics, "draw").unwrap(),
+            view,
+            heights: Buffer::host_visible(&of, 4 * u64::from(side * side)).unwrap(),
+            image,
+            renderer,
+            picture: Buffer::host_visible(&of, pixels).unwrap(),
+        })
+    }
+
+    /// Draws `heights` and returns the pixels.
+    fn draw(self: &Arc<Self>, heights: &[u32]) -> Vec<u32> {
+        for (to, from) in self.heights.words().unwrap().iter().zip(heights) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        let drawing = self.clone();
+        let record = move |recorder: &mut Recorder<'_>| {
+            let commands = recorder.command_buffer()?;
+            drawing.record(recorder.device(), commands);
+            Ok(())
+        };
+        self.queue.submit(&[], record, &[]).unwrap();
+        self.queue.idle(PATIENCE).unwrap();
+        let words = self.picture.words().unwrap().iter();
+        words.map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
+    fn record(&self, raw: &ash::Device, commands: vk::CommandBuffer) {
+        let (Buffer::Vulkan(heights), Buffer::Vulkan(picture)) = (&self.heights, &self.picture)
+        else {
+            unreachable!("both are of a Vulkan device");
+        };
+        let barrier = |from, to| {
+            vk::ImageMemoryBarrier::default()
+                .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+                .dst_access_mask(vk::AccessFlags::TRANSFER_WRITE | vk::AccessFlags::SHADER_READ)
+                .old_layout(from)
+                .new_layout(to)
+                .image(self.image.raw)
+                .subresource_range(whole(HEIGHTS))
+        };
+        let side = self.view.side.cast_unsigned();
+        let all = vk::BufferImageCopy::default()
+            .image_subresource(vk::ImageSubresourceLayers {
+                aspect_mask: vk::ImageAspectFlags::COLOR,
+                layer_count: 1,
+                ..Default::default()
+            })
+            .image_extent(vk::Extent3D {
+                width: side,
+                height: side,
+                depth: 1,
+            });
+        let general = vk::ImageLayout::GENERAL;
+        let stages = vk::PipelineStageFlags::TRANSFER | vk::PipelineStageFlags::VERTEX_SHADER;
+        let order = |from| {
+            let barriers = [barrier(from, general)];
+            let none = vk::DependencyFlags::empty();
+            // SAFETY: the command buffer is being recorded, and the image is of this device.
+            unsafe {
+                raw.cmd_pipeline_barrier(commands, stages, stages, none, &[], &[], &barriers);
+            }
+        };
+        order(vk::ImageLayout::UNDEFINED);
+        // SAFETY: as above. The buffers have the sizes of the images.
+        unsafe {
+            raw.cmd_copy_buffer_to_image(commands, heights.raw(), self.image.raw, general, &[all]);
+            order(general);
+            self.renderer.record(commands, 0, picture.raw());
+        }
+    }
+}
+
+/// Width and height of a picture, and the side of its field.
+const SMALL: &[[u32; 3]] = &[[256, 160, 128], [515, 259, 61], [16, 33, 200]];
+
+/// For GPUs, beside those.
+const LARGE: &[[u32; 3]] = &[[1280, 720, 512], [2048, 1024, 1024]];
+
+/// Frames of each size. The last one shows what is in memory that nothing has written.
+const FRAMES: u32 = 6;
+
+/// Prints how many pixels differ, and the times, which `--nocapture` shows.
+#[test]
+fn every_device_draws_the_reference() {
+    let inventory = Inventory::probe(&ProbeOptions::default());
+    let mut wrong = Vec::new();
+    for found in inventory.devices() {
+        let Ok(Device::Vulkan(device)) = found.open() else {
+            continue;
+        };
+        let large = if is_software(&device) { &[] } else { LARGE };
+        for &[width, height, side] in SMALL.iter().chain(large) {
+            let view = View::new(width, height, side);
+            let drawing = Drawing::new(&device, view);
+            let mut waves = Reference::new(side, side);
+            let noise: Vec<u32> = (0..side * side)
+                .map(|n| n.wrapping_mul(0x9e37_79b9))
+                .collect();
+            for frame in 1..=FRAMES {
+                let heights = match frame {
+                    FRAMES => &noise,
+                    _ => waves.advance_frame(),
+                };
+                let begun = Instant::now();
+                let drawn = drawing.draw(heights);
+                let drawing = begun.elapsed();
+                let begun = Instant::now();
+                let expected = draw(&view, heights);
+                let computing = begun.elapsed();
+                assert_eq!(drawn.len(), expected.len());
+                let differ = drawn
+                    .iter()
+                    .zip(&expected)
+                    .filter(|(left, right)| left != right);
+                let differ = differ.count();
+                let line = format!(
+                    "{}, {width}x{height} of {side}x{side}, frame {frame}: {differ} pixels differ",
+                    found.info().name
+                );
+                println!("{line}; {drawing:.1?}, the reference takes {computing:.1?}");
+                if differ > 0 {
+                    wrong.push(line);
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The version of the compiler that made the files.
+const COMPILER: &str = "Glslang Version: 11:12.0.0";
+
+/// Compiles all shaders of the frames, if this version of the compiler is installed.
+#[test]
+fn spirv_files_are_those_of_the_compiler() {
+    let glslang = |arguments: &[&str]| {
+        let output = Command::new("glslangValidator").args(arguments).output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    if !glslang(&["--version"]).is_ok_and(|said| said.starts_with(COMPILER)) {
+        return;
+    }
+    let frames = concat!(env!("CARGO_MANIFEST_DIR"), "/src/frames");
+    let target = std::env::temp_dir().join(format!("syncline-{}.spv", std::process::id()));
+    for (source, expected) in [
+        ("compute/step.comp", STEP_SPV),
+        ("compute/shade.comp", SHADE_SPV),
+        ("compute/delay.comp", DELAY_SPV),
+        ("scene/water.vert", VERTEX_SPV),
+        ("scene/water.frag", FRAGMENT_SPV),
+    ] {
+        let (source, made) = (format!("{frames}/{source}"), target.to_string_lossy());
+        let said = glslang(&["-V", "--target-env", "vulkan1.1", "-o", &made, &source]).unwrap();
+        let made = std::fs::read(&target).unwrap_or_else(|_| panic!("{said}"));
+        std::fs::remove_file(&target).unwrap();
+        assert!(made == expected, "{source} has changed: compile it again");
+    }
+}
