@@ -290,8 +290,8 @@ impl Picture<'_> {
     ///
     /// Above and below it are edges with a vertical position at the left and at the right of the
     /// column. Its third edge is the left or the right of the column. A triangle that is seen from
-    /// behind has these edges the other way round, and no pixels. `first` is the first corner, which
-    /// has the colour.
+    /// behind has these edges the other way round, and no pixels. `first` is the first corner,
+    /// which has the colour.
     fn triangle(&mut self, x: i32, above: [i32; 2], below: [i32; 2], first: &Vertex) {
         // The edges cross the middle of the column at half of these sums. A pixel whose middle is
         // on an edge is inside if that is a left one or a horizontal one above: those above that
