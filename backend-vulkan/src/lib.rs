@@ -19,10 +19,10 @@
 // |---|---|
 // | `driver/` | the loader and the `instance`, the `validation` layer, and typed errors of driver calls (`error`) |
 // | `device/` | `open`: a `VkDevice`; `application_memory`: the application's allocators; `inner`: its state; `native`: its raw handles; `physical`: a physical device, what it can do, and creating a `VkDevice` of it; `limits`: why it cannot do more; `driver_queue`: a `VkQueue` behind a gate; `query_pools`; `memory_pool`: blocks of private memory; `clock_readings`; `wake`: ends a watch; `deferred_destroy` of semaphores; `external`: functions for handles; `file_kind`: checks descriptors; `spare`: a second `VkDevice` after a loss |
-// | `memory/` | `ownership`: barriers for another API; `allocation`; `buffer`: ranges of `VkBuffer`s; `from_application`: buffers in memory of the application's allocator; `gpu_allocator`: such an allocator |
+// | `memory/` | `ownership`: barriers for another API; `allocation`; `buffer`: ranges of `VkBuffer`s; `image`; `unbound`: what memory both need; `from_application`: buffers in memory of the application's allocator; `gpu_allocator`: such an allocator |
 // | `timeline/` | `port`: a timeline `semaphore` as a port; `watch`: watches ports while a thread waits; `attach`: attaches ports to timelines; `raw_binary`: binary semaphores and the uses of their payload |
 // | `timing/` | `stamp`: timestamp queries; `clock`: the device's clock, read by the driver together with the host's |
-// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`: what work records with; `recording`: the work of one submission; `submit_lists`: its semaphores and its `vkQueueSubmit`; `raw_submission`: what a `vkQueueSubmit` of the application's own gets; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
+// | `queue/` | `submission`: how a submission becomes a `vkQueueSubmit`; `recorder`: what work records with; `recording`: the work of one submission; `images` in it; `submit_lists`: its semaphores and its `vkQueueSubmit`; `raw_submission`: what a `vkQueueSubmit` of the application's own gets; `command_pool`: command buffers and their reuse; `choose`: the driver queue of a new queue; `guard`: the application's lock; `submitted_clock`: the device's clock, read with submitted timestamps if the driver calibrates none |
 // | `share/` | file descriptors of timelines (`external`) and memory (`external_memory`); `binary` semaphores, their `payload`, and `sync_fd` |
 // | `api/` | the traits of core, implemented for `device` and `queue` |
 // | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application (`raw`, `offer`), and raw handles |
@@ -51,7 +51,8 @@ pub use memory::buffer::Buffer;
 pub use memory::from_application::ApplicationMemory;
 #[cfg(feature = "gpu-allocator")]
 pub use memory::gpu_allocator::GpuAllocator;
-pub use memory::ownership::OwnershipBarrier;
+pub use memory::image::{Contents, Image};
+pub use memory::ownership::{ImageBarrier, OwnershipBarrier};
 pub use probe::Candidate;
 pub use queue::guard::QueueGuard;
 pub use queue::raw_submission::RawSubmission;
@@ -70,6 +71,7 @@ const _: () = {
     send_and_sync::<QueueGuard>();
     send_and_sync::<BinarySemaphore>();
     send_and_sync::<Buffer>();
+    send_and_sync::<Image>();
     send_and_sync::<ApplicationMemory>();
     send_and_sync::<Exporter>();
 };

@@ -1051,6 +1051,7 @@ mod devices {
             length: size,
             dedicated,
             memory_type: None,
+            image: None,
         };
         // SAFETY: this driver has no real memory.
         let handle = unsafe { MemoryFd::from_fd(end.into(), Origin::of(device.info()), info) };

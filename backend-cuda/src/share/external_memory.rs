@@ -72,6 +72,7 @@ impl Device {
             dedicated: false,
             // Of Vulkan's types it has none.
             memory_type: None,
+            image: None,
         };
         // SAFETY: just exported, with these properties.
         let handle = unsafe { MemoryFd::from_fd(fd, Origin::of(self.info()), info) };
@@ -101,11 +102,12 @@ impl Device {
     /// Imports the memory of `handle` as one buffer.
     ///
     /// # Errors
-    /// Same errors as [`Device::import_allocation`].
+    /// Same errors as [`Device::import_allocation`]. [`Error::Import`] for memory of an image.
     pub fn import_memory(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let length = handle.info().length;
         let imported = self
-            .import(&handle, None)
+            .require_made_for(&handle, None)
+            .and_then(|()| self.import(&handle, None))
             .and_then(|allocation| allocation.map(0, length));
         imported.map_err(|error| Rejected { handle, error })
     }
@@ -115,17 +117,30 @@ impl Device {
     /// Same as [`Allocation::image`] at the offset 0.
     ///
     /// # Errors
-    /// Same errors as [`Device::import_allocation`] and [`Allocation::image`].
+    /// Same errors as [`Device::import_allocation`] and [`Allocation::image`]. [`Error::Import`]
+    /// for memory of another image.
     pub fn import_image(
         &self,
         handle: MemoryFd,
         info: &ImageInfo,
     ) -> Result<Image, Rejected<MemoryFd>> {
         let imported = describe(info, self.context().driver(), self.object())
-            .and_then(|_| require_place(self.object(), handle.info().size, 0, info))
+            .and_then(|_| self.require_made_for(&handle, Some(*info)))
+            .and_then(|()| require_place(self.object(), handle.info().size, 0, info))
             .and_then(|()| self.import(&handle, None))
             .and_then(|allocation| allocation.image(0, info));
         imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Refuses memory that was made for another image than `image` (X9).
+    fn require_made_for(&self, handle: &MemoryFd, image: Option<ImageInfo>) -> Result<()> {
+        match handle.info().image {
+            Some(made) if image != Some(made) => {
+                let reason = format!("it was made for the image {made:?}");
+                Err(memory_refused(self.object(), handle, reason))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Imports a duplicate of the descriptor.
@@ -205,6 +220,7 @@ mod tests {
             length: 64,
             dedicated: true,
             memory_type: None,
+            image: None,
         };
         // SAFETY: the emulated driver does not use the memory.
         let handle = unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), info) };
@@ -228,6 +244,7 @@ mod tests {
             length: 64,
             dedicated: false,
             memory_type: None,
+            image: None,
         };
         assert_eq!((buffer.size(), handle.info()), (64, info));
         assert_eq!(handle.origin(), &Origin::of(device.info()));

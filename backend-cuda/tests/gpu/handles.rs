@@ -103,6 +103,7 @@ fn hostile_handles_stay_with_the_caller() {
             length: 4096,
             dedicated: true,
             memory_type: None,
+            image: None,
         };
         // SAFETY: as above.
         let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), info) };

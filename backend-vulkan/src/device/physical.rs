@@ -28,7 +28,7 @@ pub struct Enabled {
     pub host_query_reset: bool,
     /// `VK_KHR_external_semaphore_fd`, to share timelines.
     pub external_semaphore_fd: bool,
-    /// `VK_KHR_external_memory_fd`, to share buffers.
+    /// `VK_KHR_external_memory_fd`, to share buffers and images.
     pub external_memory_fd: bool,
     /// `VK_KHR_calibrated_timestamps` or `VK_EXT_calibrated_timestamps`, to read both clocks
     /// together.

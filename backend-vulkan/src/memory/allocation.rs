@@ -1,4 +1,4 @@
-//! Device memory, which buffers are bound to.
+//! Device memory, which buffers and images are bound to.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
@@ -17,11 +17,13 @@ use crate::device::inner::Inner;
 use crate::device::memory_pool::Part;
 use crate::device::open::Device;
 use crate::memory::adopted::AllocationInfo;
+use crate::memory::unbound::Resource;
 
 /// A `VkDeviceMemory`, or a part of one. Cheap to clone.
 ///
-/// It lives as long as a handle of it, or of a [`Buffer`](crate::Buffer) in it. A part is of a
-/// block that small private buffers share, and begins at [`Allocation::offset`].
+/// It lives as long as a handle of it, or of a [`Buffer`](crate::Buffer) or
+/// [`Image`](crate::Image) in it. A part is of a block that small private buffers share, and begins
+/// at [`Allocation::offset`].
 #[derive(Clone)]
 pub struct Allocation(Arc<Memory>);
 
@@ -100,17 +102,17 @@ impl MemoryKind<'_> {
 impl Allocation {
     /// Calls `vkAllocateMemory`, and `vkMapMemory` for host memory, which it fills with zeroes.
     ///
-    /// `dedicated` is the buffer that the memory is for alone. Does not consume an imported handle,
-    /// and keeps its exporter.
+    /// `dedicated` is the resource that the memory is for alone. Does not consume an imported
+    /// handle, and keeps its exporter.
     ///
     /// # Safety
-    /// `size` is at least what each buffer needs that is bound to all of the memory, and exactly
+    /// `size` is at least what each resource needs that is bound to all of the memory, and exactly
     /// that for dedicated memory. `memory_type` is allowed for them.
     pub(crate) unsafe fn allocate(
         device: &Device,
         size: u64,
         memory_type: u32,
-        dedicated: Option<vk::Buffer>,
+        dedicated: Option<Resource>,
         kind: MemoryKind<'_>,
         exporter: Option<Self>,
     ) -> Result<Self> {
@@ -133,8 +135,12 @@ impl Allocation {
             .handle_type(handles)
             .fd(duplicate.as_ref().map_or(-1, ImportFd::number));
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
-        let mut alone =
-            vk::MemoryDedicatedAllocateInfo::default().buffer(dedicated.unwrap_or_default());
+        let mut alone = vk::MemoryDedicatedAllocateInfo::default();
+        match dedicated {
+            Some(Resource::Buffer(raw)) => alone.buffer = raw,
+            Some(Resource::Image(raw)) => alone.image = raw,
+            None => {}
+        }
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(size)
             .memory_type_index(memory_type);
@@ -148,9 +154,10 @@ impl Allocation {
         }
         // SAFETY: `info` is valid, as the caller guarantees for the size and the type. An imported
         // descriptor is open. `MemoryFd::from_fd` guarantees that it is memory of the same GPU and
-        // driver. Its size, memory type and dedicated buffer are those used here
+        // driver. Its size, memory type and dedicated resource are those used here
         // (VUID-VkMemoryAllocateInfo-allocationSize-01742,
-        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). The first rule is not about memory that
+        // VUID-VkMemoryDedicatedAllocateInfo-buffer-01879,
+        // VUID-VkMemoryDedicatedAllocateInfo-image-01878). The first rule is not about memory that
         // CUDA has made.
         let raw = unsafe { inner.raw().allocate_memory(&info, None) };
         let raw = raw.map_err(|code| match kind {
@@ -407,8 +414,8 @@ impl Drop for Memory {
             Ownership::Ours => {
                 if let Some(device) = self.device.for_destroy() {
                     // SAFETY: allocated here on this device, which is alive. Nothing uses it,
-                    // because each buffer in it keeps an `Arc` of this, and each submission in
-                    // flight keeps its buffers.
+                    // because each buffer and image in it keeps an `Arc` of this, and each
+                    // submission in flight keeps its buffers and images.
                     unsafe { device.free_memory(self.raw, None) };
                 }
             }

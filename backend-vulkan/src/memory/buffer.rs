@@ -10,13 +10,13 @@ use ash::vk;
 use smallvec::SmallVec;
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{TeardownGuard, require_range};
-use syncline_core::internal::DroppedByMaker;
+use syncline_core::backend::require_range;
 use syncline_core::{Result, error::Object};
 
 use crate::device::inner::Inner;
 use crate::memory::allocation::Allocation;
 use crate::memory::ownership::OwnershipBarrier;
+use crate::memory::unbound::{Ownership, Resource};
 
 /// A range of a `VkBuffer`, usually all of it. Cheap to clone.
 ///
@@ -40,13 +40,6 @@ struct Bound {
     size: u64,
     concurrent: bool,
     ownership: Ownership,
-}
-
-/// What destroys the `VkBuffer`.
-enum Ownership {
-    Ours,
-    /// The application. The owner, if there is one, is dropped here.
-    Theirs(Option<DroppedByMaker<Arc<dyn Any + Send + Sync>>>),
 }
 
 /// The parts of `own` before and after `other`. Each may be empty.
@@ -87,7 +80,7 @@ impl Buffer {
             at,
             size,
             concurrent,
-            ownership: Ownership::Theirs(owner.map(DroppedByMaker::new)),
+            ownership: Ownership::theirs(owner),
         })
     }
 
@@ -287,21 +280,10 @@ impl Buffer {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        match &mut self.ownership {
-            Ownership::Ours => {
-                if let Some(device) = self.allocation.inner().for_destroy() {
-                    // SAFETY: created here on this device, which is alive. Nothing uses it, because
-                    // each submission in flight keeps an `Arc` of this. The memory is freed after
-                    // this.
-                    unsafe { device.destroy_buffer(self.raw, None) };
-                }
-            }
-            Ownership::Theirs(owner) => {
-                if let Some(owner) = owner.take() {
-                    TeardownGuard::drop_owner(owner);
-                }
-            }
-        }
+        let (raw, device) = (Resource::Buffer(self.raw), self.allocation.inner());
+        // SAFETY: created on this device. Nothing uses it, because each submission in flight keeps
+        // an `Arc` of this. The memory is freed after this.
+        unsafe { self.ownership.end(raw, device) };
     }
 }
 

@@ -4,38 +4,24 @@
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{memory_refused, require_range, require_size};
+use syncline_core::backend::{require_range, require_size};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::application_memory::{MemoryRequest, Source};
-use crate::device::inner::Inner;
 use crate::device::open::Device;
 use crate::device::physical::{CORE_USAGES, TRANSFERS};
 use crate::memory::allocation::{Allocation, MemoryKind};
 use crate::memory::buffer::Buffer;
+use crate::memory::unbound::{Resource, Unbound};
 
-/// A `VkBuffer` without memory, which is destroyed unless it is bound.
-struct Unbound<'d> {
-    device: &'d Arc<Inner>,
+/// A `VkBuffer` without memory, and its size.
+struct UnboundBuffer<'d> {
+    unbound: Unbound<'d>,
     raw: vk::Buffer,
-    /// What the driver requires of the memory.
-    needs: vk::MemoryRequirements,
-    /// True if the memory must be for this buffer alone.
-    needs_dedicated: bool,
-    /// True if the driver prefers that.
-    prefers_dedicated: bool,
+    size: u64,
 }
 
-impl Drop for Unbound<'_> {
-    fn drop(&mut self) {
-        if let Some(device) = self.device.for_destroy() {
-            // SAFETY: created on this device, and never bound or used.
-            unsafe { device.destroy_buffer(self.raw, None) };
-        }
-    }
-}
-
-impl Unbound<'_> {
+impl UnboundBuffer<'_> {
     /// Calls `vkCreateBuffer`, and asks what memory the buffer needs.
     ///
     /// # Errors
@@ -46,7 +32,7 @@ impl Unbound<'_> {
         size: u64,
         usage: vk::BufferUsageFlags,
         is_shared: bool,
-    ) -> Result<Unbound<'d>> {
+    ) -> Result<UnboundBuffer<'d>> {
         device.inner().require_maker()?;
         require_size(device.object(), size)?;
         // No allocation may be larger than its heap (VUID-vkAllocateMemory-pAllocateInfo-01713),
@@ -93,47 +79,24 @@ impl Unbound<'_> {
         // exports or imports buffers of these usages as these handles.
         let raw = unsafe { inner.raw().create_buffer(&info, None) };
         let raw = raw.map_err(|code| inner.failed(inner.object(), "vkCreateBuffer", code))?;
-        let mut unbound = Unbound {
-            device: inner,
-            raw,
-            needs: vk::MemoryRequirements::default(),
-            needs_dedicated: false,
-            prefers_dedicated: false,
-        };
-        let mut dedicated = vk::MemoryDedicatedRequirements::default();
-        let mut needs = vk::MemoryRequirements2::default().push_next(&mut dedicated);
-        let info = vk::BufferMemoryRequirementsInfo2::default().buffer(raw);
-        // SAFETY: the buffer was just created on this device, and the call fills the chained
-        // structures.
-        unsafe {
-            inner
-                .raw()
-                .get_buffer_memory_requirements2(&info, &mut needs)
-        };
-        unbound.needs = needs.memory_requirements;
-        unbound.needs_dedicated = dedicated.requires_dedicated_allocation == vk::TRUE;
-        unbound.prefers_dedicated = dedicated.prefers_dedicated_allocation == vk::TRUE;
-        if unbound.needs.size < size {
+        // SAFETY: just created on this device.
+        let unbound = unsafe { Unbound::new(device, Resource::Buffer(raw)) };
+        if unbound.needs().memory().size < size {
             // The driver has rounded the size up, and it overflowed.
             return Err(device.too_large(size));
         }
-        Ok(unbound)
+        Ok(UnboundBuffer { unbound, raw, size })
     }
 
-    /// Calls `vkBindBufferMemory`.
+    /// Binds it to the memory at `at`.
     ///
     /// # Safety
-    /// The memory is of the same device. Its type, and its size and alignment from `at` on, are
-    /// what the buffer needs, and it is dedicated to this buffer or to none.
-    unsafe fn bind(self, allocation: Allocation, at: u64, size: u64) -> Result<Buffer> {
-        let device = self.device;
-        let (memory, offset) = (allocation.raw(), allocation.offset() + at);
-        // SAFETY: the caller guarantees it. The buffer is bound once.
-        unsafe { device.raw().bind_buffer_memory(self.raw, memory, offset) }
-            .map_err(|code| device.failed(device.object(), "vkBindBufferMemory", code))?;
-        let buffer = Buffer::made(allocation, self.raw, at, size);
-        // The bound buffer destroys it now.
-        std::mem::forget(self);
+    /// Same as [`Unbound::bind`].
+    unsafe fn bind(self, allocation: Allocation, at: u64) -> Result<Buffer> {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.unbound.bind(&allocation, at) }?;
+        let buffer = Buffer::made(allocation, self.raw, at, self.size);
+        self.unbound.into_bound();
         Ok(buffer)
     }
 }
@@ -167,8 +130,8 @@ impl Device {
     /// The memory types that shared buffers can have, as bits.
     pub(crate) fn types_of_shared_buffers(&self) -> Result<u32> {
         // All buffers of the same usages have the same types (Vulkan 1.3, 12.7).
-        let unbound = Unbound::new(self, 4, vk::BufferUsageFlags::empty(), true)?;
-        Ok(unbound.needs.memory_type_bits)
+        let made = UnboundBuffer::new(self, 4, vk::BufferUsageFlags::empty(), true)?;
+        Ok(made.unbound.needs().memory().memory_type_bits)
     }
 
     /// Makes a buffer in an allocation of its own, or in a part of a block of private memory.
@@ -180,64 +143,10 @@ impl Device {
         usage: vk::BufferUsageFlags,
         kind: MemoryKind<'_>,
     ) -> Result<Buffer> {
-        let unbound = Unbound::new(self, size, usage, kind.is_shared())?;
-        let (needed, mut allocated) = (unbound.needs.size, unbound.needs.size);
-        let dedicated = match kind {
-            // As the exporter allocated it.
-            MemoryKind::Imported(handle) => handle.info().dedicated,
-            // Always dedicated, because exporters and importers agree on dedicated memory more
-            // often.
-            MemoryKind::Exportable => true,
-            MemoryKind::Device | MemoryKind::Host => {
-                unbound.needs_dedicated || unbound.prefers_dedicated
-            }
-        };
-        if let MemoryKind::Imported(handle) = kind {
-            let refused = |reason: String| memory_refused(self.object(), handle, reason);
-            if handle.info().size < needed {
-                return Err(refused(format!(
-                    "a buffer of {size} bytes needs {needed} bytes of it"
-                )));
-            }
-            // VUID-VkMemoryDedicatedAllocateInfo-buffer-02965.
-            if handle.info().dedicated && handle.info().size != needed {
-                return Err(refused(format!(
-                    "it was made for one buffer alone, and a buffer of {size} bytes has {needed} bytes"
-                )));
-            }
-            if unbound.needs_dedicated && !handle.info().dedicated {
-                return Err(refused("it was not made for one buffer alone".into()));
-            }
-            allocated = handle.info().size;
-        }
-        let allowed = unbound.needs.memory_type_bits;
-        let memory_type = match kind {
-            MemoryKind::Imported(handle) => {
-                let index = self.imported_type(handle, || Ok(allowed))?;
-                if allowed & (1 << index) == 0 {
-                    let reason = format!("a buffer cannot have its memory type, {index}");
-                    return Err(memory_refused(self.object(), handle, reason));
-                }
-                index
-            }
-            _ => self.memory_type(allowed, allocated, kind)?,
-        };
-        let is_private = !kind.is_shared();
-        if is_private
-            && !dedicated
-            && let Some(part) = Allocation::from_pool(self, &unbound.needs, memory_type, kind)
-        {
-            // SAFETY: a part of this device's memory, for this buffer, as the buffer needs it.
-            return unsafe { unbound.bind(part, 0, size) };
-        }
-        // A private allocation is for this buffer alone.
-        let alone = (is_private || dedicated).then_some(unbound.raw);
-        // SAFETY: the size is at least what the buffer needs, and exactly that if it is dedicated.
-        // The memory type is one that it allows.
-        let allocation =
-            unsafe { Allocation::allocate(self, allocated, memory_type, alone, kind, None) }?;
+        let made = UnboundBuffer::new(self, size, usage, kind.is_shared())?;
+        let allocation = made.unbound.allocate(kind)?;
         // SAFETY: allocated just now, for this buffer, on this device.
-        unsafe { unbound.bind(allocation, 0, size) }
+        unsafe { made.bind(allocation, 0) }
     }
 }
 
@@ -250,8 +159,9 @@ impl Buffer {
         usage: vk::BufferUsageFlags,
         kind: MemoryKind<'_>,
     ) -> Result<Self> {
-        let unbound = Unbound::new(device, size, usage, false)?;
-        let mut needs = unbound.needs;
+        let made = UnboundBuffer::new(device, size, usage, false)?;
+        let of_driver = made.unbound.needs();
+        let mut needs = *of_driver.memory();
         let memory_type = device.memory_type(needs.memory_type_bits, needs.size, kind)?;
         needs.memory_type_bits = 1 << memory_type;
         needs.alignment = needs
@@ -259,13 +169,13 @@ impl Buffer {
             .max(device.inner().memory_pool().alignment());
         let request = MemoryRequest {
             requirements: needs,
-            buffer: unbound.raw,
-            dedicated: unbound.needs_dedicated || unbound.prefers_dedicated,
+            buffer: made.raw,
+            dedicated: of_driver.is_better_dedicated(),
             host: matches!(kind, MemoryKind::Host),
         };
         let allocation = Allocation::from_source(device, source, &request, kind)?;
         // SAFETY: the source guarantees that the range is what the buffer needs.
-        unsafe { unbound.bind(allocation, 0, size) }
+        unsafe { made.bind(allocation, 0) }
     }
 }
 
@@ -280,44 +190,15 @@ impl Allocation {
     /// memory type that such a buffer cannot have, an offset that is not aligned, and for a buffer
     /// that needs more bytes than there are behind the offset.
     pub fn buffer(&self, offset: u64, size: u64, usage: vk::BufferUsageFlags) -> Result<Buffer> {
-        let refuse = |reason: String| {
+        let refuse = |reason| {
             let asked = format!("hold a buffer of {size} bytes at offset {offset}");
-            Err(Error::unsupported(self.object(), asked, reason))
+            Error::unsupported(self.object(), asked, reason)
         };
-        if self.is_dedicated() {
-            return refuse("it is for one buffer or image alone".into());
-        }
         let device = self.device();
-        let unbound = Unbound::new(&device, size, usage, self.is_shared())?;
-        let vk::MemoryRequirements {
-            size: needed,
-            alignment,
-            memory_type_bits,
-        } = unbound.needs;
-        if unbound.needs_dedicated {
-            return refuse("the driver wants an allocation for such a buffer alone".into());
-        }
-        if memory_type_bits & (1 << self.memory_type()) == 0 {
-            let memory_type = self.memory_type();
-            return refuse(format!(
-                "such a buffer cannot have memory type {memory_type}"
-            ));
-        }
-        if offset
-            .checked_add(needed)
-            .is_none_or(|end| end > self.size())
-        {
-            let has = self.size();
-            return refuse(format!(
-                "it needs {needed} bytes, and the allocation has {has}"
-            ));
-        }
-        // A part of a block need not be as aligned as this buffer must be.
-        if !(self.offset() + offset).is_multiple_of(alignment) {
-            return refuse(format!("such a buffer begins at a multiple of {alignment}"));
-        }
+        let made = UnboundBuffer::new(&device, size, usage, self.is_shared())?;
+        made.unbound.fits(self, offset).map_err(refuse)?;
         // SAFETY: as checked: the memory type, the size and the alignment. It is not dedicated.
-        unsafe { unbound.bind(self.clone(), offset, size) }
+        unsafe { made.bind(self.clone(), offset) }
     }
 
     /// Same as [`Allocation::buffer`], for an offset that is not aligned.
@@ -331,9 +212,8 @@ impl Allocation {
         require_range(self.object(), self.size(), offset, size)?;
         let device = self.device();
         // All buffers of one usage have one alignment (Vulkan 1.3, 12.7).
-        let alignment = Unbound::new(&device, size, usage, self.is_shared())?
-            .needs
-            .alignment;
+        let sample = UnboundBuffer::new(&device, size, usage, self.is_shared())?;
+        let alignment = sample.unbound.needs().memory().alignment;
         // A part of a block may begin less aligned. The buffer at its start is refused then.
         let before = ((self.offset() + offset) % alignment).min(offset);
         let whole = self.buffer(offset - before, size + before, usage)?;

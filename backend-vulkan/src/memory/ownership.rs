@@ -45,10 +45,13 @@ impl From<OwnershipBarrier> for vk::BufferMemoryBarrier<'static> {
     }
 }
 
+/// The accesses of Vulkan 1.0 have the same bits in both types.
+fn access(of: vk::AccessFlags) -> vk::AccessFlags2 {
+    vk::AccessFlags2::from_raw(of.as_raw().into())
+}
+
 impl From<OwnershipBarrier> for vk::BufferMemoryBarrier2<'static> {
     fn from(OwnershipBarrier(barrier): OwnershipBarrier) -> Self {
-        // The accesses of Vulkan 1.0 have the same bits in both types.
-        let access = |of: vk::AccessFlags| vk::AccessFlags2::from_raw(of.as_raw().into());
         Self::default()
             .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
             .src_access_mask(access(barrier.src_access_mask))
@@ -59,6 +62,68 @@ impl From<OwnershipBarrier> for vk::BufferMemoryBarrier2<'static> {
             .buffer(barrier.buffer)
             .offset(barrier.offset)
             .size(barrier.size)
+    }
+}
+
+/// A barrier that acquires an image from another API, or releases it to that API.
+///
+/// It changes the layout as well. Converts into a `VkImageMemoryBarrier2` or a
+/// `VkImageMemoryBarrier`, which are used like those of [`OwnershipBarrier`].
+#[derive(Debug, Clone, Copy)]
+pub struct ImageBarrier(vk::ImageMemoryBarrier<'static>);
+
+impl ImageBarrier {
+    /// The acquire of an image, whose range and layouts are set, for `family`.
+    pub(crate) fn acquire(range: vk::ImageMemoryBarrier<'static>, family: u32) -> Self {
+        Self(
+            range
+                .dst_access_mask(ALL_ACCESS)
+                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
+                .dst_queue_family_index(family),
+        )
+    }
+
+    /// The release of an image. See [`ImageBarrier::acquire`].
+    pub(crate) fn release(range: vk::ImageMemoryBarrier<'static>, family: u32) -> Self {
+        Self(
+            range
+                .src_access_mask(ALL_ACCESS)
+                .src_queue_family_index(family)
+                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
+        )
+    }
+
+    /// A change of the layout alone. See [`ImageBarrier::acquire`].
+    pub(crate) fn within(range: vk::ImageMemoryBarrier<'static>) -> Self {
+        Self(
+            range
+                .src_access_mask(ALL_ACCESS)
+                .dst_access_mask(ALL_ACCESS)
+                .src_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
+                .dst_queue_family_index(vk::QUEUE_FAMILY_IGNORED),
+        )
+    }
+}
+
+impl From<ImageBarrier> for vk::ImageMemoryBarrier<'static> {
+    fn from(ImageBarrier(barrier): ImageBarrier) -> Self {
+        barrier
+    }
+}
+
+impl From<ImageBarrier> for vk::ImageMemoryBarrier2<'static> {
+    fn from(ImageBarrier(barrier): ImageBarrier) -> Self {
+        Self::default()
+            .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+            .src_access_mask(access(barrier.src_access_mask))
+            .dst_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+            .dst_access_mask(access(barrier.dst_access_mask))
+            .old_layout(barrier.old_layout)
+            .new_layout(barrier.new_layout)
+            .src_queue_family_index(barrier.src_queue_family_index)
+            .dst_queue_family_index(barrier.dst_queue_family_index)
+            .image(barrier.image)
+            .subresource_range(barrier.subresource_range)
     }
 }
 
@@ -107,6 +172,47 @@ mod tests {
                 (newer.src_access_mask.as_raw(), from)
             );
             assert_eq!((older.offset, older.size), (16, 64));
+        }
+    }
+    #[test]
+    fn both_forms_transfer_the_same_image() {
+        use vk::ImageLayout as L;
+        let range = vk::ImageSubresourceRange::default()
+            .aspect_mask(vk::ImageAspectFlags::DEPTH)
+            .level_count(4)
+            .layer_count(1);
+        let whole = vk::ImageMemoryBarrier::default()
+            .image(vk::Image::from_raw(9))
+            .subresource_range(range)
+            .old_layout(L::GENERAL)
+            .new_layout(L::TRANSFER_DST_OPTIMAL);
+        let all = AccessFlags2::MEMORY_READ | AccessFlags2::MEMORY_WRITE;
+        let (none, external, same) = (
+            AccessFlags2::empty(),
+            QUEUE_FAMILY_EXTERNAL,
+            vk::QUEUE_FAMILY_IGNORED,
+        );
+        for (barrier, access, families) in [
+            (ImageBarrier::acquire(whole, 3), (none, all), (external, 3)),
+            (ImageBarrier::release(whole, 3), (all, none), (3, external)),
+            (ImageBarrier::within(whole), (all, all), (same, same)),
+        ] {
+            let older = vk::ImageMemoryBarrier::from(barrier);
+            let newer = vk::ImageMemoryBarrier2::from(barrier);
+            assert_eq!((newer.src_access_mask, newer.dst_access_mask), access);
+            let (from, to) = (newer.src_queue_family_index, newer.dst_queue_family_index);
+            assert_eq!((from, to), families);
+            let (from, to) = (older.src_queue_family_index, older.dst_queue_family_index);
+            assert_eq!((from, to), families);
+            assert_eq!(newer.src_stage_mask, PipelineStageFlags2::ALL_COMMANDS);
+            assert_eq!(newer.dst_stage_mask, PipelineStageFlags2::ALL_COMMANDS);
+            let layouts = (L::GENERAL, L::TRANSFER_DST_OPTIMAL);
+            assert_eq!((older.old_layout, older.new_layout), layouts);
+            assert_eq!((newer.old_layout, newer.new_layout), layouts);
+            let image = vk::Image::from_raw(9);
+            assert_eq!((older.image, newer.image), (image, image));
+            assert_eq!(older.subresource_range.level_count, 4);
+            assert_eq!(newer.subresource_range.aspect_mask, range.aspect_mask);
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod choose;
 pub(crate) mod command_pool;
 pub(crate) mod context;
 pub(crate) mod guard;
+pub(crate) mod images;
 pub(crate) mod raw_submission;
 pub(crate) mod recorder;
 pub(crate) mod recording;

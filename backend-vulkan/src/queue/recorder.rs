@@ -10,6 +10,7 @@ use syncline_core::backend::InvariantLifetime;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::memory::buffer::Buffer;
+use crate::memory::image::{Contents, Image};
 use crate::queue::recording::{Recording, SubmitRaw};
 use crate::timeline::raw_binary::{RawBinary, Role};
 use crate::timeline::semaphore::Semaphore;
@@ -145,7 +146,8 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::WrongDevice`], or a driver error.
     pub fn fill_buffer(&mut self, buffer: &Buffer, word: u32) -> Result<()> {
-        self.recording.require_device(buffer)?;
+        self.recording
+            .require_device(buffer.device(), buffer.object())?;
         self.acquire(buffer)?;
         let commands = self.command_buffer()?;
         // SAFETY: the command buffer is begun. All queue families here support transfers. The
@@ -180,8 +182,10 @@ impl<'a> Recorder<'a> {
     /// Also if they are in two allocations that both [are shared](Buffer::is_shared), and at least
     /// one was imported. A driver error.
     pub fn copy_buffer(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
-        self.recording.require_device(from)?;
-        self.recording.require_device(to)?;
+        for buffer in [from, to] {
+            self.recording
+                .require_device(buffer.device(), buffer.object())?;
+        }
         let size = from.size().min(to.size());
         if from.may_alias(to, size) {
             let (asked, reason) = match from.allocation().raw() == to.allocation().raw() {
@@ -231,6 +235,70 @@ impl<'a> Recorder<'a> {
     /// [`Error::WrongDevice`], or a driver error.
     pub fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
         self.recording.acquire(buffer)
+    }
+
+    /// Acquires an image from the other API, in `layout`, for everything recorded after this.
+    ///
+    /// All levels and layers are acquired. The image is released at the end of the submission, and
+    /// not earlier: the other API may use it only after the submission's signals. An image that the
+    /// submission has acquired before keeps its contents, whatever `contents` says, and its layout
+    /// becomes `layout`. The submission keeps the image.
+    ///
+    /// See the ownership transfer to `VK_QUEUE_FAMILY_EXTERNAL` (Vulkan 1.3, 7.7.4).
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]. [`Error::Unsupported`] if the contents of a new image are to be kept
+    /// (X9), and for a layout that the usage of the image does not allow. The layouts are those of
+    /// Vulkan 1.0 that keep contents. A driver error.
+    pub fn acquire_image(
+        &mut self,
+        image: &Image,
+        contents: Contents,
+        layout: vk::ImageLayout,
+    ) -> Result<()> {
+        self.recording.acquire_image(image, contents, layout)
+    }
+
+    /// Notes that the application's own commands leave an acquired image in `layout`.
+    ///
+    /// For example the final layout of a render pass. The image is released from that layout. This
+    /// call records no command.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless this submission has acquired the image.
+    ///
+    /// # Safety
+    /// The whole image is in that layout after what is recorded so far.
+    pub unsafe fn note_layout(&mut self, image: &Image, layout: vk::ImageLayout) -> Result<()> {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.recording.note_layout(image, layout) }
+    }
+
+    /// Copies the start of a buffer to all layers of a level, with `vkCmdCopyBufferToImage`.
+    ///
+    /// The rows in the buffer have no gaps, and one layer follows the other
+    /// ([`ImageInfo::level_size`]). Acquires both, and discards the contents of an image that is
+    /// new or has one level. An image that the submission has acquired before keeps its layout. The
+    /// submission keeps both.
+    ///
+    /// [`ImageInfo::level_size`]: syncline_core::image::ImageInfo::level_size
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]. [`Error::Unsupported`] for a level that the image does not have, for
+    /// a buffer that is smaller than the level, for one whose offset is not a multiple of a texel,
+    /// and if a queue without graphics copies to an image of depth. A driver error.
+    pub fn copy_buffer_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
+        self.recording.copy_buffer_to_image(from, to, level)
+    }
+
+    /// Copies all layers of a level to the start of a buffer, with `vkCmdCopyImageToBuffer`.
+    ///
+    /// See [`Recorder::copy_buffer_to_image`].
+    ///
+    /// # Errors
+    /// Same errors as [`Recorder::acquire_image`] and [`Recorder::copy_buffer_to_image`].
+    pub fn copy_image_to_buffer(&mut self, from: &Image, level: u32, to: &Buffer) -> Result<()> {
+        self.recording.copy_image_to_buffer(from, level, to)
     }
 
     /// Adds a barrier between everything recorded so far and everything recorded later.

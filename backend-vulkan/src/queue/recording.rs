@@ -11,9 +11,11 @@ use syncline_core::backend::{Batch, Keep, NativePoint, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;
+use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
 use crate::queue::command_pool::CommandPool;
 use crate::queue::context::QueueContext;
+use crate::queue::images::AcquiredImages;
 use crate::queue::raw_submission::{KeptByCall, RawSubmission};
 use crate::queue::submission::Feed;
 use crate::queue::submit_lists::SubmitLists;
@@ -53,6 +55,7 @@ pub struct Recording {
     acquired: Vec<Buffer>,
     /// True if two `VkBuffer`s that it has acquired have bytes in common.
     has_aliases: bool,
+    images: AcquiredImages,
 }
 
 /// The closure of `Queue::submit_raw`, which calls `vkQueueSubmit` itself.
@@ -100,11 +103,12 @@ impl Recording {
             keep: Keep::default(),
             acquired: Vec::new(),
             has_aliases: false,
+            images: AcquiredImages::default(),
         })
     }
 
     #[inline]
-    fn queue(&self) -> &QueueContext {
+    pub(crate) fn queue(&self) -> &QueueContext {
         self.commands.queue()
     }
 
@@ -220,7 +224,7 @@ impl Recording {
 
     /// Acquires a shared buffer. See `Recorder::acquire`.
     pub(crate) fn acquire(&mut self, buffer: &Buffer) -> Result<()> {
-        self.require_device(buffer)?;
+        self.require_device(buffer.device(), buffer.object())?;
         if !buffer.is_shared() {
             return Ok(());
         }
@@ -246,6 +250,10 @@ impl Recording {
         self.acquired.extend(parts);
         self.keep.push(buffer.kept());
         Ok(())
+    }
+
+    pub(crate) const fn images(&mut self) -> &mut AcquiredImages {
+        &mut self.images
     }
 
     /// Writes a time before the next command, or at the end, after the barriers. Keeps the stamp.
@@ -305,15 +313,12 @@ impl Recording {
         }
     }
 
-    pub(crate) fn require_device(&self, buffer: &Buffer) -> Result<()> {
-        if Arc::ptr_eq(buffer.device(), self.queue().device()) {
+    /// Refuses `object`, a buffer or image of `device`, on a queue of another device.
+    pub(crate) fn require_device(&self, device: &Arc<Inner>, object: &Object) -> Result<()> {
+        if Arc::ptr_eq(device, self.queue().device()) {
             return Ok(());
         }
-        Err(Error::wrong_device(
-            buffer.object(),
-            buffer.device().object(),
-            self.object(),
-        ))
+        Err(Error::wrong_device(object, device.object(), self.object()))
     }
 
     /// The name of the queue.
@@ -522,6 +527,7 @@ impl Recording {
         for recorded_use in self.binary_uses.drain(..) {
             recorded_use.submitted(self.commands.number());
         }
+        self.images.submitted();
         self.commands.submitted();
         self.clear();
     }
@@ -532,6 +538,10 @@ impl Recording {
     }
 
     fn finish_commands(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
+        if !self.images.is_empty() {
+            let commands = self.command_buffer()?;
+            self.release_images(commands);
+        }
         if !self.acquired.is_empty() {
             let commands = self.command_buffer()?;
             if self.has_aliases {
@@ -567,6 +577,7 @@ impl Recording {
         self.keep = Keep::default();
         self.acquired.clear();
         self.has_aliases = false;
+        self.images.discard();
         self.clear();
     }
 

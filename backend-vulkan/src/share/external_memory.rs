@@ -1,4 +1,4 @@
-//! Memory of buffers, exported and imported as opaque file descriptors.
+//! Memory of buffers and images, exported and imported as opaque file descriptors.
 //!
 //! Uses `VK_KHR_external_memory_fd`.
 #![allow(
@@ -13,12 +13,14 @@ use syncline_core::backend::memory_refused;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
+    image::ImageInfo,
 };
 
 use crate::device::file_kind::FileKind;
 use crate::device::open::Device;
 use crate::memory::allocation::{Allocation, MemoryKind};
 use crate::memory::buffer::Buffer;
+use crate::memory::image::Image;
 use crate::memory::memory_type::is_made_by_cuda;
 
 impl Allocation {
@@ -28,17 +30,18 @@ impl Allocation {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the memory was not allocated for export, or is dedicated: see
-    /// [`Device::export_buffer`]. A driver error. [`Error::MadeBeforeFork`] in a forked child.
+    /// [`Device::export_buffer`] and [`Device::export_image`]. A driver error.
+    /// [`Error::MadeBeforeFork`] in a forked child.
     pub fn export(&self) -> Result<MemoryFd> {
         if self.is_dedicated() {
-            let reason = "it is for one buffer alone, which importers would have to make again";
+            let reason = "it is for one resource alone, which importers would have to make again";
             return Err(Error::unsupported(self.object(), "export memory", reason));
         }
-        self.export_with(self.size())
+        self.export_with(self.size(), None)
     }
 
-    /// Same as [`Allocation::export`], for a buffer of `length` bytes at the start.
-    pub(crate) fn export_with(&self, length: u64) -> Result<MemoryFd> {
+    /// Same as [`Allocation::export`], for a buffer of `length` bytes or an image at the start.
+    fn export_with(&self, length: u64, image: Option<ImageInfo>) -> Result<MemoryFd> {
         let (asked, inner) = ("export memory", self.inner());
         if !self.is_exportable() {
             let reason = "it was not allocated for export";
@@ -57,9 +60,10 @@ impl Allocation {
             length,
             dedicated: self.is_dedicated(),
             memory_type: u8::try_from(self.memory_type()).ok(),
+            image,
         };
         // SAFETY: just exported, and the memory has these properties. Dedicated memory is that of
-        // `Device::export_buffer`.
+        // `Device::export_buffer`, or of `Device::export_image` with these properties.
         Ok(unsafe { MemoryFd::from_fd(fd, origin, info) })
     }
 }
@@ -80,7 +84,7 @@ impl Device {
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
         let usage = vk::BufferUsageFlags::empty();
         let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
-        let handle = buffer.allocation().export_with(size)?;
+        let handle = buffer.allocation().export_with(size, None)?;
         Ok((buffer, handle))
     }
 
@@ -97,10 +101,14 @@ impl Device {
     /// [`Error::Unsupported`] if the device imports no memory. Both are checked before any driver
     /// call. [`Error::Unsupported`] unless the length is a positive multiple of 4.
     /// [`Error::Import`] if the memory is too small for the buffer, or if the driver refuses the
-    /// handle. Also if dedicated memory has another size than the buffer requires. A driver error.
-    /// Each error returns the handle, still open.
+    /// handle. Also if dedicated memory has another size than the buffer requires, and for memory
+    /// of an image. A driver error. Each error returns the handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let imported = self.require_memory(&handle).and_then(|()| {
+            if handle.info().image.is_some() {
+                let reason = "it was made for an image: import that image";
+                return Err(memory_refused(self.object(), &handle, reason));
+            }
             let usage = vk::BufferUsageFlags::empty();
             self.make_buffer(handle.info().length, usage, MemoryKind::Imported(&handle))
         });
@@ -108,13 +116,62 @@ impl Device {
         imported.map_err(|error| Rejected { handle, error })
     }
 
-    /// Imports memory that holds several buffers, which [`Allocation::buffer`] makes again.
+    /// Creates an image in dedicated device-local memory, and exports a handle of that memory.
     ///
-    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`.
+    /// Calls `vkGetMemoryFdKHR`. The image has the tiling `VK_IMAGE_TILING_OPTIMAL`, the sharing
+    /// mode `VK_SHARING_MODE_EXCLUSIVE`, the usages of `info`, and those for transfers. For other
+    /// images, adopt an image of your own: [`Allocation::adopt_image`]. Its contents are undefined.
+    /// So the first submission that acquires it discards them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device exports no memory. Also if such an image cannot be
+    /// shared ([`ImageInfo::check`]), or if the driver has or exports no such image. The error
+    /// names the field of `VkImageCreateInfo`. A driver error.
+    pub fn export_image(&self, info: &ImageInfo) -> Result<(Image, MemoryFd)> {
+        let exports = &self.info().capabilities.exports;
+        self.require_kind(exports, HandleKind::MemoryOpaqueFd, "export an image")?;
+        let image = self.make_image(info, MemoryKind::Exportable)?;
+        let memory = image.allocation();
+        let handle = memory.export_with(memory.size(), Some(*info))?;
+        Ok((image, handle))
+    }
+
+    /// Creates an identical image in the memory of `handle`.
+    ///
+    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The image is acquired and released
+    /// as the exported one.
+    ///
+    /// # Errors
+    /// Same errors as [`Device::import_buffer`]. [`Error::Import`] unless the handle was exported
+    /// for an image with equal properties. The errors of [`Device::export_image`] for such images.
+    /// Each error returns the handle, still open.
+    pub fn import_image(
+        &self,
+        handle: MemoryFd,
+        info: &ImageInfo,
+    ) -> Result<Image, Rejected<MemoryFd>> {
+        let imported = self.require_memory(&handle).and_then(|()| {
+            let reason = match handle.info().image {
+                Some(made) if made == *info => {
+                    return self.make_image(info, MemoryKind::Imported(&handle));
+                }
+                Some(made) => format!("it was made for another image: {made:?}"),
+                None => "it was not made for an image".into(),
+            };
+            Err(memory_refused(self.object(), &handle, reason))
+        });
+        // The driver has taken a duplicate, so on success the original is closed here.
+        imported.map_err(|error| Rejected { handle, error })
+    }
+
+    /// Imports memory that holds several buffers and images.
+    ///
+    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. [`Allocation::buffer`] and
+    /// [`Allocation::image`] make what is in the memory again.
     ///
     /// # Errors
     /// Same errors as [`Device::import_buffer`]. [`Error::Import`] for dedicated memory, which
-    /// `import_buffer` takes. Each error returns the handle, still open.
+    /// `import_buffer` or `import_image` takes. Each error returns the handle, still open.
     pub fn import_allocation(&self, handle: MemoryFd) -> Result<Allocation, Rejected<MemoryFd>> {
         let imported = self.import_for(&handle, None);
         // The driver has taken a duplicate, so on success the original is closed here.
@@ -134,7 +191,7 @@ impl Device {
     fn import_for(&self, handle: &MemoryFd, exporter: Option<Allocation>) -> Result<Allocation> {
         self.require_memory(handle)?;
         if handle.info().dedicated {
-            let reason = "it was made for one buffer alone: import that buffer";
+            let reason = "it was made for one resource alone: import that buffer or image";
             return Err(memory_refused(self.object(), handle, reason));
         }
         let (size, kind) = (handle.info().size, MemoryKind::Imported(handle));

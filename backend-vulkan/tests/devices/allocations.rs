@@ -12,10 +12,10 @@ use syncline_vulkan::{Allocation, AllocationInfo, Buffer, Device, Recorder};
 
 use crate::common::{self, TIMEOUT, on_two_of_each_device};
 
-const SIZE: u64 = 1 << 20;
+pub(crate) const SIZE: u64 = 1 << 20;
 
 /// Frees the memory when it is dropped.
-struct Owner(Device, vk::DeviceMemory);
+pub(crate) struct Owner(Device, vk::DeviceMemory);
 
 impl Drop for Owner {
     fn drop(&mut self) {
@@ -25,7 +25,7 @@ impl Drop for Owner {
 }
 
 /// Exportable memory of the first type that a shared buffer may have, adopted; and its owner.
-fn adopted(device: &Device) -> (Allocation, Arc<Owner>) {
+pub(crate) fn adopted(device: &Device) -> (Allocation, Arc<Owner>) {
     let (sample, _) = device.export_buffer(4096).unwrap();
     let mut export = vk::ExportMemoryAllocateInfo::default()
         .handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
@@ -48,7 +48,7 @@ fn adopted(device: &Device) -> (Allocation, Arc<Owner>) {
     (allocation.unwrap(), owner)
 }
 
-fn shares_memory(device: &Device) -> bool {
+pub(crate) fn shares_memory(device: &Device) -> bool {
     let can = &device.info().capabilities;
     let kind = &HandleKind::MemoryOpaqueFd;
     can.exports.contains(kind) && can.imports.contains(kind)

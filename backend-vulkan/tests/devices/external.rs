@@ -149,6 +149,7 @@ fn alone(size: u64, length: u64) -> MemoryInfo {
         length,
         dedicated: true,
         memory_type: Some(0),
+        image: None,
     }
 }
 

@@ -6,6 +6,7 @@ mod clock;
 mod common;
 mod exits;
 mod external;
+mod images;
 mod memory;
 mod raw;
 mod submissions;
@@ -20,6 +21,7 @@ fn main() -> std::process::ExitCode {
         memory::tests(),
         binary::tests(),
         allocations::tests(),
+        images::tests(),
         raw::tests(),
         clock::tests(),
         exits::tests(),

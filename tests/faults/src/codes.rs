@@ -20,14 +20,16 @@ pub(crate) fn cuda_functions() -> Vec<&'static str> {
 /// Missing are those of the loader alone (`vkEnumerateInstanceVersion` and those that list layers
 /// and extensions of instances), those of the validation layer, and the other names of extensions
 /// that lavapipe does not have.
-pub(crate) const VULKAN_FUNCTIONS: [&str; 26] = [
+pub(crate) const VULKAN_FUNCTIONS: [&str; 29] = [
     "vkAllocateCommandBuffers",
     "vkAllocateMemory",
     "vkBeginCommandBuffer",
     "vkBindBufferMemory",
+    "vkBindImageMemory",
     "vkCreateBuffer",
     "vkCreateCommandPool",
     "vkCreateDevice",
+    "vkCreateImage",
     "vkCreateInstance",
     "vkCreateQueryPool",
     "vkCreateSemaphore",
@@ -37,6 +39,7 @@ pub(crate) const VULKAN_FUNCTIONS: [&str; 26] = [
     "vkGetCalibratedTimestampsEXT",
     "vkGetMemoryFdKHR",
     "vkGetPhysicalDeviceCalibrateableTimeDomainsEXT",
+    "vkGetPhysicalDeviceImageFormatProperties2",
     "vkGetQueryPoolResults",
     "vkGetSemaphoreCounterValue",
     "vkGetSemaphoreFdKHR",

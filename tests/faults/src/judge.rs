@@ -133,7 +133,7 @@ fn is_benign(run: &Run) -> bool {
         "vkSignalSemaphore" => !run.mode.starts_with("lost"),
         // A block that private buffers would share. The buffer gets memory of its own instead.
         "vkAllocateMemory" | "vkMapMemory" => {
-            let private = ["submit", "waits", "fences", "memory"];
+            let private = ["submit", "waits", "fences", "memory", "images"];
             let scenario = run.scenario.strip_prefix("vulkan.");
             scenario.is_some_and(|name| private.contains(&name))
                 && ["once", "closes"].contains(&run.mode)

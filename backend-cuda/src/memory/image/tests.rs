@@ -30,12 +30,17 @@ fn memory(device: &Device) -> Allocation {
 }
 
 fn handle(device: &Device, size: u64) -> MemoryFd {
+    handle_of(device, size, None)
+}
+
+fn handle_of(device: &Device, size: u64, image: Option<ImageInfo>) -> MemoryFd {
     let (end, _) = std::io::pipe().unwrap();
     let info = MemoryInfo {
         size,
         length: size,
         dedicated: true,
         memory_type: None,
+        image,
     };
     // SAFETY: the emulated driver does not use the memory.
     unsafe { MemoryFd::from_fd(end.into(), Origin::of(device.info()), info) }
@@ -193,6 +198,26 @@ fn memory_of_one_image_alone_has_it_at_its_beginning() {
     let rejected = device.import_image(handle(&device, 9027), &PLAIN);
     let error = rejected.unwrap_err().error.to_string();
     assert!(error.contains("it has 9027 bytes"), "{error}");
+}
+
+#[test]
+fn a_handle_of_another_image_is_refused() {
+    let device = emulated::device();
+    let of_image = || handle_of(&device, 1 << 20, Some(PLAIN));
+    let other = ImageInfo {
+        format: Format::Rgba8Srgb,
+        ..PLAIN
+    };
+    let errors = [
+        device.import_image(of_image(), &other).unwrap_err().error,
+        device.import_memory(of_image()).unwrap_err().error,
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::Import { .. }), "{error}");
+        assert!(error.to_string().contains("made for the image"), "{error}");
+    }
+    assert_eq!(imported_files(), []);
+    device.import_image(of_image(), &PLAIN).unwrap();
 }
 
 #[test]

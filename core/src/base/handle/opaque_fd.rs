@@ -3,19 +3,23 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::origin::Origin;
+use crate::base::image::ImageInfo;
 
 /// The properties of memory that a descriptor holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// The size of the whole allocation, in bytes.
     pub size: u64,
-    /// The size of the buffer at its start, in bytes. Drivers round allocations up.
+    /// The size of the buffer at its start, in bytes. Drivers round allocations up. For an image,
+    /// and for memory of several buffers and images, it is the size of the allocation.
     pub length: u64,
-    /// True for a dedicated allocation of one buffer. An importer must then say so, too.
+    /// True for a dedicated allocation of one buffer or image. An importer must then say so, too.
     pub dedicated: bool,
     /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known, and
     /// for memory that CUDA has made.
     pub memory_type: Option<u8>,
+    /// The image at its start, if the memory was made for one.
+    pub image: Option<ImageInfo>,
 }
 
 macro_rules! handle {
@@ -148,7 +152,7 @@ handle! {
     ///
     /// Which properties must be right depends on the importer:
     ///
-    /// * CUDA uses `size`, `length` and `dedicated`.
+    /// * CUDA uses `size`, `length`, `dedicated` and `image`.
     /// * A `VkDevice` uses `memory_type` as well, and refuses memory of Vulkan without it
     ///   (VUID-VkMemoryAllocateInfo-allocationSize-01742). The memory was allocated without
     ///   a device mask (VUID-VkMemoryAllocateInfo-None-00643). An origin without `driver_uuid`
@@ -159,5 +163,10 @@ handle! {
     ///   opaque file descriptor only. Its sharing mode is concurrent for all families that
     ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there
     ///   is only one family. Syncline makes its own exports like this.
+    /// * If `image` is given, it makes that image again instead
+    ///   (VUID-VkMemoryDedicatedAllocateInfo-image-01878). The image must have these properties,
+    ///   both usages for transfers, and no other usage. Its only flag is
+    ///   `VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT`, for a cube. Its external handle type is the opaque
+    ///   file descriptor only.
     unsafe
 }

@@ -319,6 +319,7 @@ unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> MemoryFd {
         },
         dedicated: extent.dedicated,
         memory_type: extent.memory_type,
+        image: None,
     };
     // SAFETY: by this function's contract.
     unsafe { MemoryFd::from_fd(fd, origin, info) }

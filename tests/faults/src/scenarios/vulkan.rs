@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "uses binary semaphores")]
 
 use syncline::backend::{Device as _, Queue as _};
+use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Device, Instance};
 use syncline::{
@@ -35,6 +36,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "vulkan.memory",
         run: memory,
+    },
+    Scenario {
+        name: "vulkan.images",
+        run: images,
     },
     Scenario {
         name: "vulkan.host",
@@ -256,6 +261,43 @@ fn memory() -> Verdict {
     queue.idle(PATIENCE)?;
     expect(words(&seen) == [8; 16], "the copy did not write 8")?;
     device.check()?;
+    step(DROPPING);
+    Ok(())
+}
+
+/// An image that two devices share, written by one and read by the other.
+fn images() -> Verdict {
+    let (left, right) = (open()?, open()?);
+    let info = ImageInfo::d2(Format::Rgba8Unorm, 4, 4, ImageUsage::SAMPLED);
+    step("sharing");
+    let (image, handle) = left.export_image(&info)?;
+    let imported = right.import_image(handle, &info)?;
+    let (from, to) = (left.host_buffer(64, USAGE)?, right.host_buffer(64, USAGE)?);
+    let (writes, reads) = (
+        left.queue(QueueKind::Compute, "writes")?,
+        right.queue(QueueKind::Compute, "reads")?,
+    );
+    step("submitting");
+    writes.submit(
+        &[],
+        move |recorder| {
+            recorder.fill_buffer(&from, 9)?;
+            recorder.copy_buffer_to_image(&from, &image, 0)
+        },
+        &[],
+    )?;
+    step("waiting");
+    writes.idle(PATIENCE)?;
+    let target = to.clone();
+    reads.submit(
+        &[],
+        move |recorder| recorder.copy_image_to_buffer(&imported, 0, &target),
+        &[],
+    )?;
+    reads.idle(PATIENCE)?;
+    expect(words(&to) == [9; 16], "the importer reads other texels")?;
+    left.check()?;
+    right.check()?;
     step(DROPPING);
     Ok(())
 }

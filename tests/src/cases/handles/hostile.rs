@@ -113,6 +113,7 @@ fn of_bytes(bytes: u64) -> MemoryInfo {
         length: bytes,
         dedicated: false,
         memory_type: Some(0),
+        image: None,
     }
 }
 
