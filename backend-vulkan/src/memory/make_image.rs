@@ -247,7 +247,8 @@ impl Allocation {
     ///   [adopted](Device::adopt_allocation) memory.
     /// * It was created with the properties of `info`, which include `VK_IMAGE_TILING_OPTIMAL` and
     ///   `VK_SHARING_MODE_EXCLUSIVE`, with the usages for transfers, and with
-    ///   `VkExternalMemoryImageCreateInfo` for opaque file descriptors. It may have more usages.
+    ///   `VkExternalMemoryImageCreateInfo` for opaque file descriptors. It has no other usages and
+    ///   flags, because the other side maps the memory as an image with these.
     /// * A first submission here that [keeps](crate::Contents::Keep) its contents finds it in
     ///   `VK_IMAGE_LAYOUT_GENERAL`, released to `VK_QUEUE_FAMILY_EXTERNAL`.
     pub unsafe fn adopt_image(

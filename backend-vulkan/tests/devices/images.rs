@@ -435,6 +435,16 @@ fn what_an_image_cannot_do_is_refused() {
         for (info, field) in wrong {
             is_unsupported(ours.export_image(&info).map(drop), field);
         }
+        // Formats that the driver does not have with each usage.
+        for format in Format::ALL {
+            for usage in ImageUsage::all().iter() {
+                let info = ImageInfo::d2(*format, 8, 8, usage);
+                if let Err(error) = ours.export_image(&info) {
+                    let text = is_unsupported::<()>(Err(error), "share an image with");
+                    println!("{text}");
+                }
+            }
+        }
         let everything = ImageUsage::all();
         let odd = ImageInfo::d2(Format::Bc1RgbaSrgb, 8, 8, everything);
         is_unsupported(ours.export_image(&odd).map(drop), "usage");
