@@ -154,21 +154,6 @@ impl Shape {
         }
     }
 
-    /// The bytes of a component that kernels read as a number of its own kind, and its sign.
-    ///
-    /// `None` for compressed texels, and for those that become floating-point numbers.
-    pub(crate) const fn component(&self, reads_integers: bool) -> Option<(u32, bool)> {
-        match self.format {
-            0x01 if reads_integers => Some((1, false)),
-            0x02 if reads_integers => Some((2, false)),
-            0x08 if reads_integers => Some((1, true)),
-            0x09 if reads_integers => Some((2, true)),
-            // Integers and floating-point numbers of 32 bits.
-            0x03 | 0x0a | 0x20 => Some((4, false)),
-            _ => None,
-        }
-    }
-
     /// The extent in bytes of a row, rows of blocks, and slices or layers.
     fn rows(&self, block: Block) -> [u64; 3] {
         let [width, height, depth] = self.extent.map(|size| size.max(1));

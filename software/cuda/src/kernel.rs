@@ -153,14 +153,13 @@ struct DeviceMachine<'e> {
 
 impl DeviceMachine<'_> {
     /// Returns the address of a word in this process. The interpreter has checked its alignment.
-    fn word<W>(&self, address: u64, write: bool) -> Result<*mut W, Fault> {
-        let bytes = size_of::<W>() as u32;
+    fn word(&self, address: u64, bytes: u32, write: bool) -> Result<*mut u8, Fault> {
         let length = u64::from(bytes);
         let mut last = lock(&self.last);
         let access = if write { Access::Write } else { Access::Read };
         let known = last.as_ref();
         if let Some(alias) = known.and_then(|last| last.alias(address, length, access)) {
-            return Ok(alias.cast());
+            return Ok(alias);
         }
         let found = space::find(self.engine.device, address, length, access);
         let (allocation, alias) = found.ok_or(Fault::Address {
@@ -169,7 +168,43 @@ impl DeviceMachine<'_> {
             write,
         })?;
         *last = Some(allocation);
-        Ok(alias.cast())
+        Ok(alias)
+    }
+}
+
+/// Loads 1, 2, 4 or 8 bytes.
+///
+/// # Safety
+///
+/// The bytes are aligned, and mapped during the call. Devices and the host access them as atomics.
+pub(crate) unsafe fn load(at: *mut u8, bytes: u32) -> u64 {
+    let order = Ordering::Relaxed;
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(at).load(order).into(),
+            2 => AtomicU16::from_ptr(at.cast()).load(order).into(),
+            4 => AtomicU32::from_ptr(at.cast()).load(order).into(),
+            _ => AtomicU64::from_ptr(at.cast()).load(order),
+        }
+    }
+}
+
+/// Stores the low 1, 2, 4 or 8 bytes of a value.
+///
+/// # Safety
+///
+/// As for [`load`].
+pub(crate) unsafe fn store(at: *mut u8, bytes: u32, value: u64) {
+    let order = Ordering::Relaxed;
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(at).store(value as u8, order),
+            2 => AtomicU16::from_ptr(at.cast()).store(value as u16, order),
+            4 => AtomicU32::from_ptr(at.cast()).store(value as u32, order),
+            _ => AtomicU64::from_ptr(at.cast()).store(value, order),
+        }
     }
 }
 
@@ -226,36 +261,16 @@ impl Images for DeviceMachine<'_> {
 
 impl Machine for DeviceMachine<'_> {
     fn load(&self, address: u64, bytes: u32) -> Result<u64, Fault> {
-        let order = Ordering::Relaxed;
+        let at = self.word(address, bytes, false)?;
         // SAFETY: `word` has found so many aligned bytes, which are kept until its next call. One
-        // thread runs the kernel. Any bytes are atomics.
-        Ok(unsafe {
-            match bytes {
-                1 => AtomicU8::from_ptr(self.word(address, false)?)
-                    .load(order)
-                    .into(),
-                2 => AtomicU16::from_ptr(self.word(address, false)?)
-                    .load(order)
-                    .into(),
-                4 => AtomicU32::from_ptr(self.word(address, false)?)
-                    .load(order)
-                    .into(),
-                _ => AtomicU64::from_ptr(self.word(address, false)?).load(order),
-            }
-        })
+        // thread runs the kernel.
+        Ok(unsafe { load(at, bytes) })
     }
 
     fn store(&self, address: u64, bytes: u32, value: u64) -> Result<(), Fault> {
-        let order = Ordering::Relaxed;
+        let at = self.word(address, bytes, true)?;
         // SAFETY: as for `load`.
-        unsafe {
-            match bytes {
-                1 => AtomicU8::from_ptr(self.word(address, true)?).store(value as u8, order),
-                2 => AtomicU16::from_ptr(self.word(address, true)?).store(value as u16, order),
-                4 => AtomicU32::from_ptr(self.word(address, true)?).store(value as u32, order),
-                _ => AtomicU64::from_ptr(self.word(address, true)?).store(value, order),
-            }
-        }
+        unsafe { store(at, bytes, value) };
         Ok(())
     }
 
@@ -269,11 +284,11 @@ impl Machine for DeviceMachine<'_> {
         // SAFETY: as for `load`.
         unsafe {
             if bytes == 4 {
-                let word = AtomicU32::from_ptr(self.word(address, true)?);
+                let word = AtomicU32::from_ptr(self.word(address, 4, true)?.cast());
                 let changed = word.fetch_update(set, get, |old| Some(change(old.into()) as u32));
                 return Ok(changed.unwrap_or_else(|old| old).into());
             }
-            let word = AtomicU64::from_ptr(self.word(address, true)?);
+            let word = AtomicU64::from_ptr(self.word(address, 8, true)?.cast());
             let changed = word.fetch_update(set, get, |old| Some(change(old)));
             Ok(changed.unwrap_or_else(|old| old))
         }

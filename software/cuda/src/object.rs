@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "accesses memory that devices reach")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline_software_ptx::Geometry;
 
@@ -10,6 +10,7 @@ use crate::array::{Array, Mipmapped, SURFACE};
 use crate::code::{Answer, Code};
 use crate::context::Context;
 use crate::external::is_lenient;
+use crate::kernel::{load, store};
 use crate::table::Table;
 
 /// All surface objects.
@@ -147,71 +148,101 @@ impl Object {
 
     /// Loads 1, 2, 4 or 8 bytes of a surface.
     pub(crate) fn load(&self, at: [u32; 3], bytes: u32) -> Option<u64> {
-        let order = Ordering::Relaxed;
-        let address = self.address(at, bytes)?;
-        // SAFETY: `address` has found so many bytes, which are there as long as `self`. Any bytes
-        // are atomics, if they are aligned.
-        Some(unsafe {
-            match bytes {
-                _ if !address.addr().is_multiple_of(bytes as usize) => {
-                    let mut word = [0; 8];
-                    address.copy_to(word.as_mut_ptr(), bytes as usize);
-                    u64::from_le_bytes(word)
-                }
-                1 => AtomicU8::from_ptr(address).load(order).into(),
-                2 => AtomicU16::from_ptr(address.cast()).load(order).into(),
-                4 => AtomicU32::from_ptr(address.cast()).load(order).into(),
-                _ => AtomicU64::from_ptr(address.cast()).load(order),
-            }
-        })
+        let at = self.address(at, bytes)?;
+        let piece = piece(at, bytes);
+        // SAFETY: `address` has found so many bytes, which are there as long as `self`. A piece is
+        // aligned.
+        let load = |skipped: u32| unsafe { load(at.wrapping_add(skipped as usize), piece) };
+        let pieces = (0..bytes).step_by(piece as usize);
+        Some(pieces.fold(0, |value, skipped| value | load(skipped) << (8 * skipped)))
     }
 
     /// Stores the low 1, 2, 4 or 8 bytes of a value in a surface.
     pub(crate) fn store(&self, at: [u32; 3], bytes: u32, value: u64) -> Option<()> {
-        let order = Ordering::Relaxed;
-        let address = self.address(at, bytes)?;
-        // SAFETY: as for `load`.
-        unsafe {
-            match bytes {
-                _ if !address.addr().is_multiple_of(bytes as usize) => {
-                    address.copy_from(value.to_le_bytes().as_ptr(), bytes as usize);
-                }
-                1 => AtomicU8::from_ptr(address).store(value as u8, order),
-                2 => AtomicU16::from_ptr(address.cast()).store(value as u16, order),
-                4 => AtomicU32::from_ptr(address.cast()).store(value as u32, order),
-                _ => AtomicU64::from_ptr(address.cast()).store(value, order),
-            }
+        let at = self.address(at, bytes)?;
+        let piece = piece(at, bytes);
+        for skipped in (0..bytes).step_by(piece as usize) {
+            let at = at.wrapping_add(skipped as usize);
+            // SAFETY: as for `load`.
+            unsafe { store(at, piece, value >> (8 * skipped)) };
         }
         Some(())
     }
 
     /// Reads a texel. Components that it does not have are 0.
     ///
-    /// `None` for compressed texels and for those that are converted to floating-point numbers.
+    /// `None` for compressed texels and for those that are not exact as floating-point numbers.
     pub(crate) fn texel(&self, level: u32, [x, y, z]: [u32; 3]) -> Option<[u32; 4]> {
         let array = self.level(level)?;
-        let (bytes, is_signed) = array.shape.component(self.reads_integers)?;
+        let component = Component::of(array.shape.format, self.reads_integers)?;
+        let bytes = component.bytes();
         let pixel = bytes * array.shape.channels;
         let first = [u64::from(x) * u64::from(pixel), y.into(), z.into()];
         let address = array.address(first, [pixel.into(), 1, 1])?;
-        let mut texel = [0; 16];
-        // SAFETY: `address` has found so many bytes, at most 16, which are there as long as `self`.
-        unsafe { address.copy_to(texel.as_mut_ptr(), pixel as usize) };
         let mut components = [0; 4];
-        for (word, component) in components
-            .iter_mut()
-            .zip(texel[..pixel as usize].chunks(bytes as usize))
-        {
-            let fill = if is_signed && component.last().is_some_and(|last| *last > 127) {
-                0xff
-            } else {
-                0
-            };
-            let mut extended = [fill; 4];
-            extended[..component.len()].copy_from_slice(component);
-            *word = u32::from_le_bytes(extended);
+        for (number, to) in (0..array.shape.channels).zip(&mut components) {
+            let at = address.wrapping_add((number * bytes) as usize);
+            // SAFETY: `address` has found all components, which are there as long as `self`.
+            *to = component.extend(unsafe { load(at, bytes) } as u32);
         }
         Some(components)
+    }
+}
+
+/// Returns how many of the bytes are accessed at once. Rows of images may be aligned less.
+fn piece(at: *mut u8, bytes: u32) -> u32 {
+    let aligned = 1 << at.addr().trailing_zeros().min(3);
+    bytes.min(aligned)
+}
+
+/// How a component of a texel becomes a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Component {
+    Unsigned(u32),
+    Signed(u32),
+    Half,
+}
+
+impl Component {
+    /// `None` for compressed texels and for those that are not exact as floating-point numbers.
+    const fn of(format: u32, reads_integers: bool) -> Option<Self> {
+        Some(match format {
+            0x01 if reads_integers => Self::Unsigned(1),
+            0x02 if reads_integers => Self::Unsigned(2),
+            0x08 if reads_integers => Self::Signed(1),
+            0x09 if reads_integers => Self::Signed(2),
+            // Integers and floating-point numbers of 32 bits.
+            0x03 | 0x0a | 0x20 => Self::Unsigned(4),
+            0x10 => Self::Half,
+            _ => return None,
+        })
+    }
+
+    const fn bytes(self) -> u32 {
+        match self {
+            Self::Unsigned(bytes) | Self::Signed(bytes) => bytes,
+            Self::Half => 2,
+        }
+    }
+
+    fn extend(self, value: u32) -> u32 {
+        match self {
+            Self::Unsigned(_) => value,
+            Self::Signed(bytes) => {
+                let unused = 32 - 8 * bytes;
+                ((value << unused).cast_signed() >> unused).cast_unsigned()
+            }
+            Self::Half => {
+                let (exponent, fraction) = (value >> 10 & 0x1f, value & 0x3ff);
+                let magnitude = match exponent {
+                    // A multiple of 2^-24.
+                    0 => (fraction as f32 * f32::from_bits(0x3380_0000)).to_bits(),
+                    0x1f => 0x7f80_0000 | fraction << 13,
+                    _ => (exponent + 112) << 23 | fraction << 13,
+                };
+                magnitude | (value & 0x8000) << 16
+            }
+        }
     }
 }
 
@@ -219,4 +250,42 @@ impl Object {
 pub(crate) fn forget(context: u64) {
     SURFACES.retain(|surface| surface.context != context);
     TEXTURES.retain(|texture| texture.context != context);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_become_words() {
+        let extended = |format, value| Component::of(format, true).map(|it| it.extend(value));
+        for (format, value, expected) in [
+            (0x01, 0xfe, 0xfe),
+            (0x02, 0xfffe, 0xfffe),
+            (0x03, 0xffff_fffe, 0xffff_fffe),
+            (0x08, 0xfe, 0xffff_fffe),
+            (0x08, 0x7e, 0x7e),
+            (0x09, 0xfffe, 0xffff_fffe),
+            (0x0a, 0xffff_fffe, 0xffff_fffe),
+            (0x10, 0x3c00, 1_f32.to_bits()),
+            (0x10, 0xc100, (-2.5_f32).to_bits()),
+            (0x10, 0x7bff, 65504_f32.to_bits()),
+            (0x10, 0x0001, 2_f32.powi(-24).to_bits()),
+            (0x10, 0x83ff, (-1023. * 2_f32.powi(-24)).to_bits()),
+            (0x10, 0x8000, (-0_f32).to_bits()),
+            (0x10, 0xfc00, f32::NEG_INFINITY.to_bits()),
+            (0x20, 0x3f80_0000, 1_f32.to_bits()),
+        ] {
+            assert_eq!(
+                extended(format, value),
+                Some(expected),
+                "{format:#x} {value:#x}"
+            );
+        }
+        // Normalized integers are floating-point numbers, and blocks are compressed.
+        for format in [0x01, 0x02, 0x08, 0x09, 0x91] {
+            assert_eq!(Component::of(format, false), None, "{format:#x}");
+        }
+        assert_eq!(Component::of(0x91, true), None);
+    }
 }
