@@ -19,8 +19,9 @@
 //! | `suld.b`, `sust.b` | `.1d`, `.2d`, `.3d`, `.a1d`, `.a2d`; up to 16 bytes; `.trap`, `.clamp`, `.zero` |
 //! | `tex`, `tex.base`, `tex.level` | the same geometries; `.v4` of `.u32`, `.s32` or `.f32`; coordinates and levels are `.s32` |
 //!
-//! `tex` gives the bits of a texel, without a filter. A texel outside of the texture is zero. A
-//! result of `.f32` needs registers of type `.b32`, because there are none of `.f32`.
+//! `tex` gives the bits of a texel, without a filter. Outside of the texture it gives zero, and
+//! `tex.level` the nearest texel of the level, or zero without such a level. A result of `.f32`
+//! needs registers of type `.b32`, because there are none of `.f32`.
 //!
 //! # How a grid runs
 //!

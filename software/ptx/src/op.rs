@@ -137,7 +137,8 @@ pub(crate) struct Texel {
     pub(crate) object: Slot,
     pub(crate) geometry: Geometry,
     pub(crate) at: [Slot; 3],
-    pub(crate) level: Slot,
+    /// Absent for level 0.
+    pub(crate) level: Option<Slot>,
     pub(crate) d: [Slot; 4],
 }
 

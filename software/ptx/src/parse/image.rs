@@ -96,9 +96,9 @@ impl<'t> Body<'t> {
         }
         let (object, at) = o.image(geometry)?;
         let level = if has_level {
-            o.a(Type::U32)?
+            Some(o.a(Type::U32)?)
         } else {
-            o.zero()?
+            None
         };
         if o.words.peek() == Word::Sign(',') {
             return Err(o.refuse_operand("offsets and depth comparisons are not supported"));

@@ -77,11 +77,15 @@ impl<const W: usize> Warp<W> {
     ) -> Result<(), Fault> {
         for lane in lanes(active) {
             let object = self.rows.row(op.object)[lane];
-            let level = self.rows.row(op.level)[lane] as u32;
+            // As on an H200: outside of a level the nearest texel, and zero without a level.
+            let (level, clamp) = match op.level {
+                Some(level) => (self.rows.row(level)[lane] as u32, Clamp::Nearest),
+                None => (0, Clamp::Zero),
+            };
             let images = images(machine, object)?;
             let extent = images.texture(object, op.geometry, level)?;
             let at = self.place(op.geometry, op.at, lane);
-            let texel = match within(at, extent, 1, Clamp::Zero) {
+            let texel = match within(at, extent, 1, clamp) {
                 Some(at) => images.texel(object, level, at)?,
                 None => [0; 4],
             };

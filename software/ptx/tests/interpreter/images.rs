@@ -271,16 +271,18 @@ fn an_object_must_exist_and_have_the_geometry() {
 }
 
 #[test]
-fn texels_are_read_and_are_zero_outside() {
+fn texels_are_read_and_outside_are_zero_or_the_nearest() {
     for (object, (geometry, coordinates)) in (1..).zip(COORDINATES) {
         for (level, at, expected) in [
-            (None, [39, 4, 2], Some(0)),
-            (Some(0), [39, 4, 2], Some(0)),
-            (Some(2), [9, 2, 2], Some(2)),
+            (None, [39, 4, 2], Some((0, [39, 4, 2]))),
+            (None, [-1, 0, 0], None),
+            (None, [40, 0, 0], None),
+            (Some(0), [39, 4, 2], Some((0, [39, 4, 2]))),
+            (Some(2), [9, 2, 2], Some((2, [9, 2, 2]))),
+            (Some(1), [20, 4, 3], Some((1, [19, 3, 2]))),
+            (Some(0), [-1, -5, 0], Some((0, [0, 0, 0]))),
             (Some(3), [0, 0, 0], None),
             (Some(-1), [0, 0, 0], None),
-            (Some(1), [20, 0, 0], None),
-            (None, [-1, 0, 0], None),
         ] {
             let (name, operand) = match level {
                 Some(level) => (".level", format!(", {level}")),
@@ -293,8 +295,8 @@ fn texels_are_read_and_are_zero_outside() {
             );
             thread(&memory, &body, object, at).unwrap();
             let expected = match expected {
-                Some(level) => {
-                    let [x, y, z] = place(object, at.map(i32::cast_unsigned));
+                Some((level, at)) => {
+                    let [x, y, z] = place(object, at);
                     vec![x, y, z, 0xffff_ff00 + level]
                 }
                 None => vec![0; 4],
