@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const PROBES: &str = env!("CARGO_BIN_EXE_probes");
 /// `all` asks the slow families, too.
@@ -31,7 +32,9 @@ struct Drivers(PathBuf);
 
 impl Drivers {
     fn link() -> Self {
-        let name = format!("syncline-probes-{}", std::process::id());
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("syncline-probes-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let test = std::env::current_exe().unwrap();
@@ -49,13 +52,18 @@ impl Drivers {
 
     /// `probes` with the drivers.
     fn probes(&self) -> Command {
+        self.probes_on("lavapipe", "*lvp_icd*")
+    }
+
+    /// `probes` with this device, whose Vulkan driver has a manifest of such a name.
+    fn probes_on(&self, device: &str, manifest: &str) -> Command {
         let mut probes = Command::new(PROBES);
         probes
             .env("LD_LIBRARY_PATH", &self.0)
             .env("VK_ADD_LAYER_PATH", &self.0)
             .env("VK_INSTANCE_LAYERS", "VK_LAYER_SYNCLINE_software")
-            .env("VK_LOADER_DRIVERS_SELECT", "*lvp_icd*")
-            .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", "lavapipe");
+            .env("VK_LOADER_DRIVERS_SELECT", manifest)
+            .env("SYNCLINE_SOFTWARE_CUDA_DEVICES", device);
         probes
     }
 
@@ -157,5 +165,39 @@ fn answers_are_those_of_the_gpu() {
     new += &drivers.answers(&again, JOBS_AGAIN, PATIENCE_AGAIN);
     if let Err(differences) = drivers.compare(&new, &left_out) {
         panic!("the GPU's answer | the software's answer\n{differences}");
+    }
+}
+
+#[test]
+fn kernels_and_vulkan_see_the_same_texels() {
+    let drivers = Drivers::link();
+    for (device, manifest) in [("lavapipe", "*lvp_icd*"), ("swiftshader", "*swiftshader*")] {
+        let (question, none) = WITH_VULKAN;
+        if output(drivers.probes_on(device, manifest).arg(question)).contains(none) {
+            eprintln!("left out: {device}, because the loader does not find it");
+            continue;
+        }
+        let record = output(drivers.probes_on(device, manifest).arg("image.kernel_"));
+        let lines = record.lines().filter_map(|line| line.split_once(": "));
+        let mut right = std::collections::BTreeMap::<&str, u32>::new();
+        for (name, answer) in lines {
+            let part = name.rsplit('.').next().unwrap_or(name);
+            let is_texel = ["suld", "sust", "others", "tex", "tex_level"].contains(&part);
+            // A GPU reads no texels of faces and slices in this way.
+            let is_other = name.contains("_unsaid.") || name.contains("_face.tex");
+            if !is_texel || is_other {
+                continue;
+            }
+            assert_eq!(answer, "0, right", "{name} on {device}");
+            *right.entry(part).or_default() += 1;
+        }
+        let expected = [
+            ("others", 17),
+            ("suld", 17),
+            ("sust", 17),
+            ("tex", 14),
+            ("tex_level", 13),
+        ];
+        assert!(expected.into_iter().eq(right), "on {device}: {record}");
     }
 }

@@ -2,7 +2,10 @@
 
 use ash::vk;
 
-use super::{FLOAT, Question, U8, U8X4, described, imported, judged, level, mapped, plain, texels};
+use super::{
+    FLOAT, HALF4, Question, U8, U8X4, U32X4, described, imported, judged, level, mapped, plain,
+    texels,
+};
 use crate::cuda::{Handle, ResourceDesc, TextureDesc, cu};
 use crate::harness::{Probe, line};
 use crate::kit::{Answer, alloc, check, context, kernel_of, module_of, name};
@@ -12,6 +15,8 @@ use crate::vulkan::{SharedImage, Vulkan};
 const LEVELS: u32 = 1;
 /// `CU_TRSF_READ_AS_INTEGER`.
 const AS_INTEGER: u32 = 1;
+/// `CU_TRSF_NORMALIZED_COORDINATES`. By the reference, textures of several levels have it.
+const NORMALIZED: u32 = 2;
 
 /// An access: the coordinates of surfaces and of textures, the layer or slice, and the level.
 #[derive(Clone, Copy)]
@@ -21,6 +26,8 @@ struct Access {
     texture: &'static str,
     z: i32,
     level: u32,
+    /// The texture is of the level's array alone.
+    of_array: bool,
 }
 
 const PLANE: Access = Access {
@@ -29,6 +36,7 @@ const PLANE: Access = Access {
     texture: "{%x, %y}",
     z: 0,
     level: 0,
+    of_array: false,
 };
 const PLANES: Access = Access {
     geometry: "a2d",
@@ -36,6 +44,7 @@ const PLANES: Access = Access {
     texture: "{%z, %x, %y, %y}",
     z: 1,
     level: 0,
+    of_array: false,
 };
 const VOLUME: Access = Access {
     geometry: "3d",
@@ -43,6 +52,7 @@ const VOLUME: Access = Access {
     texture: "{%x, %y, %z, %z}",
     z: 2,
     level: 0,
+    of_array: false,
 };
 
 fn rgba8() -> Question {
@@ -58,6 +68,11 @@ pub(super) fn list() -> Vec<Probe> {
             rgba8().levels(4),
             Access { level: 1, ..PLANE },
         ),
+        (
+            "kernel_behind_buffer",
+            rgba8().behind_buffer(0x1_0000),
+            PLANE,
+        ),
         ("kernel_layer", rgba8().layers(3), PLANES),
         ("kernel_face", rgba8().cube(6), PLANES),
         ("kernel_slice", rgba8().extent(3, [61, 37, 5]), VOLUME),
@@ -70,6 +85,31 @@ pub(super) fn list() -> Vec<Probe> {
                 ..VOLUME
             },
         ),
+        (
+            "kernel_array_level",
+            rgba8().levels(4),
+            Access {
+                level: 1,
+                of_array: true,
+                ..PLANE
+            },
+        ),
+        (
+            "kernel_array_layer",
+            rgba8().layers(3),
+            Access {
+                of_array: true,
+                ..PLANES
+            },
+        ),
+        (
+            "kernel_array_slice",
+            rgba8().extent(3, [61, 37, 5]),
+            Access {
+                of_array: true,
+                ..VOLUME
+            },
+        ),
         // A layer without its number: which one is it?
         ("kernel_layer_unsaid", rgba8().layers(3), PLANE),
         ("kernel_slice_unsaid", rgba8().extent(3, [61, 37, 5]), PLANE),
@@ -78,6 +118,16 @@ pub(super) fn list() -> Vec<Probe> {
         ("kernel_bgra8_srgb", plain(F::B8G8R8A8_SRGB, 4, U8X4), PLANE),
         ("kernel_r8", plain(F::R8_UINT, 1, U8), PLANE),
         ("kernel_r32f", plain(F::R32_SFLOAT, 4, FLOAT), PLANE),
+        (
+            "kernel_rgba32",
+            plain(F::R32G32B32A32_UINT, 16, U32X4),
+            PLANE,
+        ),
+        (
+            "kernel_rgba16f",
+            plain(F::R16G16B16A16_SFLOAT, 8, HALF4),
+            PLANE,
+        ),
     ];
     let accesses = accesses.map(|(what, question, access)| {
         Probe::new(format!("image.{what}"), move || exchange(question, access))
@@ -118,11 +168,7 @@ pub(super) fn list() -> Vec<Probe> {
             "mov.u64 %object, 4096; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
             [0, 0],
         ),
-        (
-            "surface_as_texture",
-            "tex.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}];",
-            [0, 0],
-        ),
+        ("surface_as_texture", TEX, [0, 0]),
         (
             "as_row",
             "suld.b.1d.b32.trap {%r0}, [%object, {%byte}];",
@@ -149,15 +195,20 @@ pub(super) fn list() -> Vec<Probe> {
             fault(instruction, at)
         })
     });
-    let outside = [Probe::new("image.kernel_outside", outside)];
+    let outside = [
+        Probe::new("image.kernel_outside", outside),
+        Probe::new("image.kernel_modes", modes),
+    ];
     accesses.into_iter().chain(outside).chain(faults).collect()
 }
 
-/// An image that CUDA has mapped, with a surface of a level and a texture of all.
+/// An image that CUDA has mapped, with a surface and a texture of a level, and a texture of all.
 struct Opened {
     vulkan: Vulkan,
     image: SharedImage,
+    array: Handle,
     surface: u64,
+    texture_of_level: u64,
     texture: u64,
 }
 
@@ -171,25 +222,83 @@ fn open(question: &Question, number: u32, flags: u32) -> Result<Opened, String> 
     check("cuMipmappedArrayGetLevel", code)?;
     let (code, surface) = surface(one);
     check("cuSurfObjectCreate", code)?;
-    let resource = ResourceDesc {
-        kind: LEVELS,
-        array,
-        ..Default::default()
-    };
-    let desc = TextureDesc {
-        flags,
-        levels: [0., question.shape.levels as f32 - 1.],
-        ..Default::default()
-    };
-    let mut texture = 0;
-    let code = cu().texture_create(&mut texture, &resource, &desc, 0);
+    let (code, texture_of_level) = texture(0, one, flags, 0);
+    check("cuTexObjectCreate of an array", code)?;
+    let (code, texture) = texture(LEVELS, array, flags, 0);
     check("cuTexObjectCreate", code)?;
     Ok(Opened {
         vulkan,
         image,
+        array,
         surface,
+        texture_of_level,
         texture,
     })
+}
+
+/// A texture of an array or of all its levels, with an address mode.
+fn texture(kind: u32, array: Handle, flags: u32, mode: u32) -> (u32, u64) {
+    let resource = ResourceDesc {
+        kind,
+        array,
+        ..Default::default()
+    };
+    let desc = TextureDesc {
+        address_modes: [mode; 3],
+        flags,
+        border: [0.25; 4],
+        levels: [0., if kind == LEVELS { 16. } else { 0. }],
+        ..Default::default()
+    };
+    let mut texture = 0;
+    let code = cu().texture_create(&mut texture, &resource, &desc, 0);
+    (code, texture)
+}
+
+/// Textures of all levels with each address mode, and with coordinates that are normalized.
+///
+/// They are read left of their first texel, and at it.
+fn modes() -> Answer {
+    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER)?;
+    let shape = opened.image.shape;
+    let written = texels(&shape, shape.places().1, 1);
+    opened.vulkan.write_image(&mut opened.image, &written)?;
+    let first = [0, 1, 2, 3].map(|byte| u32::from(written[byte]));
+    let modes = ["wrap", "clamp", "mirror", "border"];
+    for (normalized, sort) in [(0, "texels"), (NORMALIZED, "normalized")] {
+        for (mode, what) in (0..).zip(modes) {
+            let flags = AS_INTEGER | normalized;
+            let (code, texture) = texture(LEVELS, opened.array, flags, mode);
+            let part = format!("{sort}.{what}");
+            line(&part, name(code));
+            for (instruction, tex) in [("tex", TEX), ("tex_level", TEX_LEVEL)] {
+                for (x, place) in [(-1, "left"), (0, "first")] {
+                    let mut words = [[VALUE; 4]];
+                    let code = run(tex, 4, texture, ([x, 0, 0], 0), [1, 1], &mut words)?;
+                    let seen = seen(code, &words[0], &first, "first");
+                    line(format!("{part}.{instruction}.{place}"), seen);
+                }
+            }
+        }
+    }
+    line("context", name(cu().ctx_synchronize()));
+    Ok(String::new())
+}
+
+/// What a word has before an access.
+const VALUE: u32 = 0x5555_5555;
+const TEX: &str = "tex.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}];";
+const TEX_LEVEL: &str =
+    "tex.level.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}], %level;";
+
+/// A result, and whether words are those of a texel with this name, zero, or something else.
+fn seen(code: u32, words: &[u32], texel: &[u32], texel_name: &str) -> String {
+    let seen = match words {
+        words if words == texel => texel_name.into(),
+        words if words.iter().all(|word| *word == 0) => "zero".into(),
+        words => format!("{words:x?}"),
+    };
+    format!("{}, {seen}", name(code))
 }
 
 /// A surface of an array.
@@ -238,9 +347,11 @@ fn exchange(question: Question, access: Access) -> Answer {
         texture: coordinates,
         z,
         level,
+        of_array,
     } = access;
     let (shape, bytes) = (question.shape, question.shape.block.0);
-    let is_float = question.format == FLOAT;
+    let is_half = question.format == HALF4;
+    let is_float = is_half || question.format == FLOAT;
     let mut opened = open(&question, level, if is_float { 0 } else { AS_INTEGER })?;
     let (places, size) = shape.places();
     let [width, height, _] = shape.blocks(level);
@@ -252,26 +363,46 @@ fn exchange(question: Question, access: Access) -> Answer {
         let size = [width as u32, height as u32];
         run(instruction, bytes, object, ([0, 0, z], level), size, words)
     };
-    let unit = format!("b{}", 8 * bytes);
+    let (unit, list) = match bytes {
+        8 => ("v2.b32", "{%r0, %r1}"),
+        16 => ("v4.b32", "{%r0, %r1, %r2, %r3}"),
+        4 => ("b32", "{%r0}"),
+        _ => ("b8", "{%r0}"),
+    };
+    let texels = |seed| {
+        let mut bytes = texels(&shape, size, seed);
+        if is_half {
+            // Finite numbers.
+            bytes.chunks_mut(2).for_each(|half| half[1] &= 0xbf);
+        }
+        bytes
+    };
 
-    let written = texels(&shape, size, 1);
+    let written = texels(1);
     opened.vulkan.write_image(&mut opened.image, &written)?;
     let mut words = vec![[0; 4]; count];
-    let load = format!("suld.b.{geometry}.{unit}.trap {{%r0}}, [%object, {place}];");
+    let load = format!("suld.b.{geometry}.{unit}.trap {list}, [%object, {place}];");
     let code = run(&load, opened.surface, &mut words)?;
-    let seen: Vec<u8> = words
-        .iter()
-        .flat_map(|[word, ..]| word.to_le_bytes().into_iter().take(bytes))
-        .collect();
+    let texel = |words: &[u32; 4]| {
+        words
+            .map(u32::to_le_bytes)
+            .into_iter()
+            .flatten()
+            .take(bytes)
+    };
+    let seen: Vec<u8> = words.iter().flat_map(texel).collect();
     line("suld", judged(code, &written[range.clone()], &seen, bytes));
-
-    let mut new = texels(&shape, size, 2);
-    for (word, texel) in words.iter_mut().zip(new[range.clone()].chunks(bytes)) {
-        let mut word_bytes = [0; 4];
-        word_bytes[..bytes].copy_from_slice(texel);
-        word[0] = u32::from_le_bytes(word_bytes);
+    if code != 0 {
+        return Ok(String::new());
     }
-    let store = format!("sust.b.{geometry}.{unit}.trap [%object, {place}], {{%r0}};");
+
+    let mut new = texels(2);
+    for (words, texel) in words.iter_mut().zip(new[range.clone()].chunks(bytes)) {
+        for (word, bytes) in words.iter_mut().zip(texel.chunks(4)) {
+            *word = extended(bytes);
+        }
+    }
+    let store = format!("sust.b.{geometry}.{unit}.trap [%object, {place}], {list};");
     let code = run(&store, opened.surface, &mut words)?;
     let seen = opened.vulkan.read_image(&mut opened.image)?;
     line(
@@ -286,27 +417,29 @@ fn exchange(question: Question, access: Access) -> Answer {
     );
     new.copy_from_slice(&seen);
 
-    // Components in words: integers are extended, and numbers of 32 bits stay as they are.
     let channels = question.format.1 as usize;
-    let expected: Vec<u8> = new[range]
-        .chunks(bytes / channels)
-        .flat_map(|component| {
-            let mut word = [0; 4];
-            word[..component.len()].copy_from_slice(component);
-            word
-        })
-        .collect();
+    let component = |bytes: &[u8]| match extended(bytes) {
+        half if is_half => float_of(half),
+        word => word,
+    };
+    let components = new[range].chunks(bytes / channels).map(component);
+    let expected: Vec<u8> = components.flat_map(u32::to_le_bytes).collect();
     let ty = if is_float { "f32" } else { "u32" };
     let d = "{%r0, %r1, %r2, %r3}";
     let base = format!("tex.{geometry}.v4.{ty}.s32 {d}, [%object, {coordinates}];");
     let of_level =
         format!("tex.level.{geometry}.v4.{ty}.s32 {d}, [%object, {coordinates}], %level;");
-    for (what, instruction) in [("tex_level", of_level), ("tex", base)] {
-        if what == "tex" && level > 0 {
-            continue;
-        }
-        let mut words = vec![[0x5555_5555; 4]; count];
-        let code = run(&instruction, opened.texture, &mut words)?;
+    let textures = match of_array {
+        true => vec![("tex", base, opened.texture_of_level)],
+        false if level > 0 => vec![("tex_level", of_level, opened.texture)],
+        false => vec![
+            ("tex_level", of_level, opened.texture),
+            ("tex", base, opened.texture),
+        ],
+    };
+    for (what, instruction, texture) in textures {
+        let mut words = vec![[VALUE; 4]; count];
+        let code = run(&instruction, texture, &mut words)?;
         let part = |part: std::ops::Range<usize>| -> Vec<u8> {
             let words = words.iter().flat_map(|texel| &texel[part.clone()]);
             words.flat_map(|word| word.to_le_bytes()).collect()
@@ -327,13 +460,29 @@ fn exchange(question: Question, access: Access) -> Answer {
     Ok(String::new())
 }
 
+/// At most 4 bytes as a word.
+fn extended(bytes: &[u8]) -> u32 {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+/// The bits of a finite number of 16 bits, as one of 32 bits.
+fn float_of(half: u32) -> u32 {
+    let (exponent, fraction) = (half >> 10 & 0x1f, (half & 0x3ff) as f32);
+    let value = match exponent {
+        0 => fraction * 2_f32.powi(-24),
+        _ => (1024. + fraction) * 2_f32.powi(exponent as i32 - 25),
+    };
+    value.to_bits() | (half & 0x8000) << 16
+}
+
 /// Accesses beyond the edges, without a trap.
 fn outside() -> Answer {
-    const VALUE: u32 = 0x5555_5555;
     let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER)?;
     let shape = opened.image.shape;
     let written = texels(&shape, shape.places().1, 1);
     opened.vulkan.write_image(&mut opened.image, &written)?;
+    // The nearest texel of level 0. Those of level 1 are shown as they are.
     let texel = |x: i32, y: i32| {
         let start = 4 * (y.clamp(0, 36) * 61 + x.clamp(0, 60)) as usize;
         [0, 1, 2, 3].map(|byte| written[start + byte])
@@ -345,43 +494,37 @@ fn outside() -> Answer {
         ("below", [5, 37]),
     ];
     for (what, [x, y]) in places {
-        let nearest = texel(x, y);
-        let describe = |code: u32, words: [u32; 4], nearest: &[u32]| {
-            let words = &words[..nearest.len()];
-            let seen = match words {
-                words if words == nearest => "nearest".into(),
-                words if words.iter().all(|word| *word == 0) => "zero".into(),
-                words => format!("{words:x?}"),
-            };
-            format!("{}, {seen}", name(code))
-        };
-        let at = ([x, y, 0], 0);
+        let at = [x, y, 0];
         for clamp in ["zero", "clamp"] {
             let mut words = [[VALUE; 4]];
             let load = format!("suld.b.2d.b32.{clamp} {{%r0}}, [%object, {{%byte, %y}}];");
-            let code = run(&load, 4, opened.surface, at, [1, 1], &mut words)?;
-            let nearest = [u32::from_le_bytes(nearest)];
-            line(
-                format!("suld_{clamp}.{what}"),
-                describe(code, words[0], &nearest),
-            );
+            let code = run(&load, 4, opened.surface, (at, 0), [1, 1], &mut words)?;
+            let nearest = [u32::from_le_bytes(texel(x, y))];
+            let seen = seen(code, &words[0][..1], &nearest, "nearest");
+            line(format!("suld_{clamp}.{what}"), seen);
         }
-        for (geometry, level) in [("", 0), (".level", 0), (".level", 1)] {
+        for (part, tex, level) in [
+            ("tex_0", TEX, 0),
+            ("tex.level_0", TEX_LEVEL, 0),
+            ("tex.level_1", TEX_LEVEL, 1),
+        ] {
             let mut words = [[VALUE; 4]];
-            let operand = if geometry.is_empty() { "" } else { ", %level" };
-            let tex = format!(
-                "tex{geometry}.2d.v4.u32.s32 {{%r0, %r1, %r2, %r3}}, [%object, {{%x, %y}}]{operand};"
-            );
-            // Level 1 is half as large, so only the places before it have a known neighbour.
-            let code = run(&tex, 4, opened.texture, (at.0, level), [1, 1], &mut words)?;
-            let part = format!("tex{geometry}_{level}.{what}");
-            line(part, describe(code, words[0], &nearest.map(u32::from)));
+            let code = run(tex, 4, opened.texture, (at, level), [1, 1], &mut words)?;
+            let nearest = texel(x, y).map(u32::from);
+            let seen = seen(code, &words[0], &nearest, "nearest");
+            line(format!("{part}.{what}"), seen);
         }
     }
     for (what, level) in [("level_2", 2), ("level_minus_1", u32::MAX)] {
         let mut words = [[VALUE; 4]];
-        let tex = "tex.level.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}], %level;";
-        let code = run(tex, 4, opened.texture, ([0; 3], level), [1, 1], &mut words)?;
+        let code = run(
+            TEX_LEVEL,
+            4,
+            opened.texture,
+            ([0; 3], level),
+            [1, 1],
+            &mut words,
+        )?;
         let first = texel(0, 0).map(u32::from);
         let [r, g, b, a] = words[0];
         let is_first = if words[0] == first { ", level 0" } else { "" };
@@ -415,7 +558,7 @@ fn fault(instruction: &str, [x, y]: [i32; 2]) -> Answer {
     let shape = opened.image.shape;
     let written = texels(&shape, shape.places().1, 1);
     opened.vulkan.write_image(&mut opened.image, &written)?;
-    let mut words = [[0x5555_5555; 4]];
+    let mut words = [[VALUE; 4]];
     let code = run(
         instruction,
         4,
@@ -430,7 +573,7 @@ fn fault(instruction: &str, [x, y]: [i32; 2]) -> Answer {
         let what = match words[0][0] {
             0 => "zero",
             word if word == first => "the first texel",
-            0x5555_5555 => "unchanged",
+            VALUE => "unchanged",
             _ => "something else",
         };
         line("word", what);
