@@ -13,6 +13,8 @@ use syncline_core::{
 };
 
 use crate::another_backend::another_backend;
+#[cfg(feature = "vulkan")]
+use crate::any_image::Image;
 use crate::buffer::Buffer;
 #[cfg(feature = "cuda")]
 use crate::cuda;
@@ -366,6 +368,46 @@ impl Recorder<'_> {
         }
     }
 
+    /// Copies texels from the start of `from` to a level of `to`. The submission keeps both.
+    ///
+    /// The texels of a row follow each other without gaps, and so do rows, slices and layers. All
+    /// layers are copied. On Vulkan the level's contents are kept or overwritten, and those of the
+    /// other levels kept: see `vulkan::Recorder::copy_buffer_to_image`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the image has no such level, if `from` is smaller than the level,
+    /// for memory of another backend, and for a queue of the host. [`Error::WrongDevice`]. A driver
+    /// error.
+    #[cfg(feature = "vulkan")]
+    pub fn copy_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
+        match self {
+            Self::Host(_) => Err(no_images(to)),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(recorder) => recorder.copy_buffer_to_image(from.cuda()?, to.cuda()?, level),
+            Self::Vulkan(recorder) => {
+                recorder.copy_buffer_to_image(from.vulkan()?, to.vulkan()?, level)
+            }
+        }
+    }
+
+    /// Copies the texels of a level of `from` to the start of `to`. The submission keeps both.
+    ///
+    /// See [`Recorder::copy_to_image`].
+    ///
+    /// # Errors
+    /// Same errors as [`Recorder::copy_to_image`].
+    #[cfg(feature = "vulkan")]
+    pub fn copy_from_image(&mut self, from: &Image, level: u32, to: &Buffer) -> Result<()> {
+        match self {
+            Self::Host(_) => Err(no_images(from)),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(recorder) => recorder.copy_image_to_buffer(from.cuda()?, level, to.cuda()?),
+            Self::Vulkan(recorder) => {
+                recorder.copy_image_to_buffer(from.vulkan()?, level, to.vulkan()?)
+            }
+        }
+    }
+
     /// Keeps `object` alive until the device has finished the submission.
     pub fn keep(&mut self, object: std::sync::Arc<dyn std::any::Any + Send + Sync>) {
         each!(Recorder, self, recorder => recorder.keep(object));
@@ -392,4 +434,12 @@ fn addressable(memory: &Buffer) -> Result<&Buffer> {
         "be used by a host queue",
         "the host cannot address it",
     ))
+}
+
+/// The error of a host queue for an image.
+#[cfg(feature = "vulkan")]
+#[cold]
+fn no_images(image: &Image) -> Error {
+    let reason = "the host has no images: copy to a buffer on a queue of the image's device";
+    Error::unsupported(image.object(), "be used by a host queue", reason)
 }

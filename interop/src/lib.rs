@@ -39,7 +39,7 @@
 //! |---|---|
 //! | choose devices | [`Inventory`], `cuda::Device::open`, `vulkan::Device::open`, [`host::Device`] |
 //! | choose them at run time | [`Device`], [`Queue`], [`Recorder`]: enums over the backends |
-//! | share timelines and memory | [`share`](fn@share), [`connect`], [`Link`], [`SharedBuffer`] |
+//! | share timelines and memory | [`share`](fn@share), [`connect`], [`Link`], [`SharedBuffer`], `SharedImage` |
 //! | submit work | `submit` of a queue: [`backend::Queue::submit`] |
 //! | have frames in flight | [`Slots`] |
 //! | submit by a driver call of your own | `vulkan::Queue::submit_raw`, `cuda::Queue::submit_raw`, [`Claim`] |
@@ -133,20 +133,32 @@ pub mod backend {
 
 mod another_backend;
 mod any;
+#[cfg(feature = "vulkan")]
+mod any_image;
 mod binary;
 mod buffer;
 mod duplicate;
 mod foreign;
 mod link;
+mod memory_device;
 pub mod negotiate;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+mod pass;
 mod probe;
 pub mod process;
 mod shared_buffer;
+#[cfg(feature = "vulkan")]
+mod shared_image;
 
 pub use any::{Device, Queue, Recorder};
+#[cfg(feature = "vulkan")]
+pub use any_image::Image;
 pub use binary::BinarySemaphore;
 pub use buffer::Buffer;
 pub use link::{Link, connect, share};
+pub use memory_device::MemoryDevice;
 pub use negotiate::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
-pub use shared_buffer::{BufferDevice, SharedBuffer};
+pub use shared_buffer::SharedBuffer;
+#[cfg(feature = "vulkan")]
+pub use shared_image::SharedImage;

@@ -3,11 +3,16 @@
 use std::fmt;
 
 use syncline_core::backend;
+#[cfg(feature = "vulkan")]
+use syncline_core::image::ImageInfo;
 use syncline_core::{Error, Result, Timeline, error::ConflictError};
 
 use crate::any::Device;
+use crate::memory_device::MemoryDevice;
 use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
-use crate::shared_buffer::{BufferDevice, SharedBuffer};
+use crate::shared_buffer::SharedBuffer;
+#[cfg(feature = "vulkan")]
+use crate::shared_image::SharedImage;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -144,7 +149,7 @@ impl<A: backend::Device, B: backend::Device> Link<A, B> {
     }
 }
 
-impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
+impl<A: MemoryDevice, B: MemoryDevice> Link<A, B> {
     /// Makes memory that both sides use: one allocation. For devices of this library.
     ///
     /// One device exports it and the other imports it, or one side is the host.
@@ -160,12 +165,58 @@ impl<A: BufferDevice, B: BufferDevice> Link<A, B> {
         Err(self.no_memory())
     }
 
+    /// Makes an image that both sides use (X9). For devices of this library.
+    ///
+    /// Vulkan makes it, in a dedicated allocation, and the other device imports it. Its contents
+    /// are undefined. So the first submission that acquires it on a Vulkan device
+    /// [discards](vulkan::Contents::Discard) them.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] unless one of the devices is Vulkan's and the other one imports its
+    /// memory. [`Error::Unsupported`] for properties that the two APIs do not share exactly, and
+    /// for those that the driver does not have. It names the field of `VkImageCreateInfo`. A driver
+    /// error.
+    #[cfg(feature = "vulkan")]
+    pub fn image(&self, info: &ImageInfo) -> Result<SharedImage<A, B>> {
+        let shared = SharedImage::new(&self.left, &self.right, self.mechanism(), info)?;
+        shared.ok_or_else(|| self.no_image())
+    }
+
+    /// Shares an image in memory that the application has allocated.
+    ///
+    /// The memory is exportable and was [adopted](vulkan::Device::adopt_allocation) by one of the
+    /// two devices, and so was the [image](vulkan::Allocation::adopt_image). The other device
+    /// imports the allocation, with an image at the same offset. The views of both sides keep the
+    /// memory and its owner.
+    ///
+    /// # Errors
+    /// [`Error::CannotShare`] if the other device cannot import the memory. [`Error::WrongDevice`]
+    /// for an image of a third device. [`Error::Unsupported`] for memory that is not exportable. A
+    /// driver error.
+    #[cfg(feature = "vulkan")]
+    pub fn share_image(&self, image: &vulkan::Image) -> Result<SharedImage<A, B>> {
+        let mechanism = self.mechanism();
+        let shared = SharedImage::of_exported(&self.left, &self.right, mechanism, image)?;
+        shared.ok_or_else(|| self.no_image())
+    }
+
     fn no_memory(&self) -> Error {
+        let reason = "neither exports memory that the other one imports";
+        self.cannot_share("memory", reason)
+    }
+
+    #[cfg(feature = "vulkan")]
+    fn no_image(&self) -> Error {
+        let reason = "only Vulkan makes images, and the other device must import its memory";
+        self.cannot_share("an image", reason)
+    }
+
+    fn cannot_share(&self, what: &'static str, reason: &str) -> Error {
         Error::cannot_share(
             describe(&self.left),
             describe(&self.right),
-            "memory",
-            "neither exports memory that the other one imports",
+            what,
+            reason,
             None,
         )
     }

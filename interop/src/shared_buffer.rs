@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "vulkan", doc))]
 use syncline_core::Error;
-use syncline_core::backend::{self, Device as _, require_size, size_refused};
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-use syncline_core::handle::{HandleKind, MemoryFd};
-use syncline_core::{Result, error::Object, host};
+use syncline_core::backend::{Device as _, require_size, size_refused};
+use syncline_core::{Result, error::Object};
 
 use crate::another_backend::another_backend;
 use crate::any::Device;
 use crate::buffer::Buffer;
-#[cfg(feature = "cuda")]
-use crate::cuda;
+use crate::memory_device::MemoryDevice;
 use crate::negotiate::Mechanism;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use crate::pass::Pass;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
 
@@ -46,186 +45,12 @@ impl Buffer {
     }
 }
 
-/// A device of this library, with the type of the memory that it shares.
-///
-/// The host has memory of any device, so its type is [`Buffer`].
-pub trait BufferDevice: backend::Device + Into<Device> {
-    /// The device's view of a [`SharedBuffer`].
-    type Buffer: Clone + Send + Sync + TryFrom<Buffer> + 'static;
-}
-
-impl BufferDevice for Device {
-    type Buffer = Buffer;
-}
-
-impl BufferDevice for host::Device {
-    type Buffer = Buffer;
-}
-
-#[cfg(feature = "cuda")]
-impl BufferDevice for cuda::Device {
-    type Buffer = cuda::Buffer;
-}
-
-#[cfg(feature = "vulkan")]
-impl BufferDevice for vulkan::Device {
-    type Buffer = vulkan::Buffer;
-}
-
-/// A device that makes memory for others, or imports it.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-#[derive(Clone, Copy)]
-enum Side<'d> {
-    #[cfg(feature = "cuda")]
-    Cuda(&'d cuda::Device),
-    #[cfg(feature = "vulkan")]
-    Vulkan(&'d vulkan::Device),
-}
-
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-impl<'d> Side<'d> {
-    const fn of(device: &'d Device) -> Option<Self> {
-        match device {
-            Device::Host(_) => None,
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => Some(Self::Cuda(device)),
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Some(Self::Vulkan(device)),
-        }
-    }
-
-    fn export(self, size: u64) -> Result<(Buffer, MemoryFd)> {
-        Ok(match self {
-            #[cfg(feature = "cuda")]
-            Self::Cuda(device) => {
-                let (buffer, handle) = device.export_buffer(size)?;
-                (Buffer::Cuda(buffer), handle)
-            }
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(device) => {
-                let (buffer, handle) = device.export_buffer(size)?;
-                (Buffer::Vulkan(buffer), handle)
-            }
-        })
-    }
-
-    fn import(self, handle: MemoryFd) -> Result<Buffer> {
-        Ok(match self {
-            #[cfg(feature = "cuda")]
-            Self::Cuda(device) => Buffer::Cuda(device.import_memory(handle)?),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(device) => Buffer::Vulkan(device.import_buffer(handle)?),
-        })
-    }
-}
-
-/// Export of memory by one device and import by another device of the same GPU.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-struct Pass<'d> {
-    from: Side<'d>,
-    to: Side<'d>,
-}
-
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-impl<'d> Pass<'d> {
-    /// `None` if `from` cannot export memory that `to` can import.
-    fn of(mechanism: Mechanism, from: &'d Device, to: &'d Device) -> Option<Self> {
-        let kind = &HandleKind::MemoryOpaqueFd;
-        let (ours, theirs) = (from.info(), to.info());
-        let can = from.id() != to.id()
-            && ours.same_gpu(theirs)
-            && ours.capabilities.exports.contains(kind)
-            && theirs.capabilities.imports.contains(kind);
-        let (from, to) = (Side::of(from)?, Side::of(to)?);
-        let fits = match (from, to) {
-            #[cfg(feature = "cuda")]
-            (Side::Cuda(_), Side::Cuda(_)) => true,
-            #[cfg(feature = "vulkan")]
-            (Side::Vulkan(_), Side::Vulkan(_)) => ours.driver_uuid == theirs.driver_uuid,
-            #[cfg(all(feature = "cuda", feature = "vulkan"))]
-            (Side::Vulkan(_), Side::Cuda(_)) | (Side::Cuda(_), Side::Vulkan(_)) => {
-                mechanism == Mechanism::ExternalTimeline
-            }
-        };
-        let _ = mechanism;
-        (can && fits).then_some(Self { from, to })
-    }
-
-    /// Allocates the memory. Returns the exporter's and the importer's view of it.
-    fn make(&self, size: u64) -> Result<(Buffer, Buffer)> {
-        let (exported, handle) = self.from.export(size)?;
-        Ok((exported, self.to.import(handle)?))
-    }
-
-    /// True if CUDA makes the memory, in units of 2 MiB. Vulkan takes less for a small buffer.
-    const fn is_made_by_cuda(&self) -> bool {
-        match self.from {
-            #[cfg(feature = "cuda")]
-            Side::Cuda(_) => true,
-            #[cfg(feature = "vulkan")]
-            Side::Vulkan(_) => false,
-        }
-    }
-
-    /// Imports the whole allocation, and makes the importer's view of each of the buffers in it.
-    #[cfg(feature = "vulkan")]
-    fn import(
-        &self,
-        allocation: &vulkan::Allocation,
-        buffers: &[vulkan::Buffer],
-    ) -> Result<Vec<Buffer>> {
-        match self.to {
-            #[cfg(feature = "cuda")]
-            Side::Cuda(to) => {
-                let exporter = Some(Arc::new(allocation.clone()) as _);
-                let whole = to.import_allocation(allocation.export()?, exporter)?;
-                let view = |of: &vulkan::Buffer| whole.buffer(of.offset_in_allocation(), of.size());
-                buffers
-                    .iter()
-                    .map(|of| Ok(Buffer::Cuda(view(of)?)))
-                    .collect()
-            }
-            Side::Vulkan(to) => {
-                let whole = to.import_allocation_of(allocation)?;
-                let view = |of: &vulkan::Buffer| {
-                    whole.range(of.offset_in_allocation(), of.size(), STORAGE)
-                };
-                buffers
-                    .iter()
-                    .map(|of| Ok(Buffer::Vulkan(view(of)?)))
-                    .collect()
-            }
-        }
-    }
-
-    const fn how(&self) -> &'static str {
-        match (self.from, self.to) {
-            #[cfg(all(feature = "cuda", feature = "vulkan"))]
-            (Side::Vulkan(_), Side::Cuda(_)) => {
-                "device memory exported by Vulkan, imported by CUDA"
-            }
-            #[cfg(feature = "vulkan")]
-            (Side::Vulkan(_), Side::Vulkan(_)) => {
-                "device memory exported by one VkDevice, imported by the other"
-            }
-            #[cfg(all(feature = "cuda", feature = "vulkan"))]
-            (Side::Cuda(_), Side::Vulkan(_)) => {
-                "device memory exported by CUDA, imported by Vulkan"
-            }
-            #[cfg(feature = "cuda")]
-            (Side::Cuda(_), Side::Cuda(_)) => {
-                "device memory exported by one CUDA device, imported by the other"
-            }
-        }
-    }
-}
-
 /// A buffer that both sides of a [`Link`](crate::Link) use.
 ///
 /// It is one shared allocation if that is possible.
 ///
 /// The application must order all accesses with timelines of the link.
-pub struct SharedBuffer<A: BufferDevice = Device, B: BufferDevice = Device> {
+pub struct SharedBuffer<A: MemoryDevice = Device, B: MemoryDevice = Device> {
     left: A::Buffer,
     right: B::Buffer,
     views: Views,
@@ -241,7 +66,7 @@ struct Views {
     relayed: bool,
 }
 
-impl<A: BufferDevice, B: BufferDevice> Clone for SharedBuffer<A, B> {
+impl<A: MemoryDevice, B: MemoryDevice> Clone for SharedBuffer<A, B> {
     fn clone(&self) -> Self {
         Self {
             left: self.left.clone(),
@@ -376,7 +201,7 @@ impl Views {
     }
 }
 
-impl<A: BufferDevice, B: BufferDevice> SharedBuffer<A, B> {
+impl<A: MemoryDevice, B: MemoryDevice> SharedBuffer<A, B> {
     /// Makes the buffer of two devices that synchronize by `mechanism`.
     pub(crate) fn new(left: &A, right: &B, mechanism: Mechanism, size: u64) -> Result<Self> {
         let devices: (Device, Device) = (left.clone().into(), right.clone().into());
@@ -491,7 +316,7 @@ fn copy_words(from: &[AtomicU32], to: &[AtomicU32]) {
     }
 }
 
-impl<A: BufferDevice, B: BufferDevice> fmt::Debug for SharedBuffer<A, B> {
+impl<A: MemoryDevice, B: MemoryDevice> fmt::Debug for SharedBuffer<A, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SharedBuffer({} bytes, {})", self.size(), self.how())
     }
@@ -515,6 +340,8 @@ const COUNTS: usize = 16;
 #[cfg(all(test, feature = "vulkan"))]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's")]
+
+    use syncline_core::handle::HandleKind;
 
     use super::*;
 

@@ -4,26 +4,37 @@
 use std::sync::Arc;
 
 use syncline::Error;
+use syncline::image::ImageInfo;
 use syncline::vulkan::ash::vk;
-use syncline::vulkan::{AllocationInfo, Buffer, Device};
+use syncline::vulkan::{AllocationInfo, Buffer, Device, Image};
 
 use crate::case::Stop;
 
 /// The size of each buffer.
 pub(crate) const BYTES: u64 = 64 << 10;
 
-/// Memory of an application with two buffers, behind a gap.
+/// Memory of an application with two buffers, behind a gap, and perhaps an image behind them.
 pub(crate) struct Arena {
     device: Device,
     memory: vk::DeviceMemory,
     info: AllocationInfo,
     /// Each with its offset. They have [`BYTES`] bytes.
     buffers: [(vk::Buffer, u64); 2],
+    image: Option<(vk::Image, u64, ImageInfo)>,
 }
 
 impl Arena {
     /// Allocates as an engine does: two buffers, then memory for both, by hand.
     pub(crate) fn new(device: &Device) -> Result<Self, Stop> {
+        Self::make(device, None)
+    }
+
+    /// An arena that also has an image of two dimensions, which can be transferred only.
+    pub(crate) fn with_image(device: &Device, info: ImageInfo) -> Result<Self, Stop> {
+        Self::make(device, Some(info))
+    }
+
+    fn make(device: &Device, image: Option<ImageInfo>) -> Result<Self, Stop> {
         let raw = device.raw();
         let handles = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let failed = |code: vk::Result| Stop::from(Error::work(code));
@@ -37,6 +48,7 @@ impl Arena {
                 exportable: true,
             },
             buffers: [(vk::Buffer::null(), 0); 2],
+            image: None,
         };
         let (mut allowed, mut end) = (u32::MAX, 4096);
         for (buffer, offset) in &mut made.buffers {
@@ -53,6 +65,24 @@ impl Arena {
             *offset = u64::next_multiple_of(end, needs.alignment);
             end = *offset + needs.size;
         }
+        if let Some(info) = image {
+            let raw_image = exclusive_image(device, &info).map_err(failed)?;
+            // From here on dropping `made` destroys it.
+            let (_, offset, _) = made.image.insert((raw_image, 0, info));
+            // SAFETY: just created.
+            let needs = unsafe { raw.get_image_memory_requirements(raw_image) };
+            allowed &= needs.memory_type_bits;
+            // SAFETY: the physical device of this instance.
+            let limits = unsafe {
+                let instance = device.instance();
+                instance.get_physical_device_properties(device.physical())
+            };
+            let granularity = limits.limits.buffer_image_granularity;
+            *offset = end
+                .next_multiple_of(granularity)
+                .next_multiple_of(needs.alignment);
+            end = *offset + needs.size;
+        }
         // The importer's side may need more than the driver here.
         made.info.size = end.next_multiple_of(1 << 16);
         made.info.memory_type = device_local(device, allowed)?;
@@ -67,8 +97,34 @@ impl Arena {
             // SAFETY: aligned, and within the memory.
             unsafe { raw.bind_buffer_memory(buffer, made.memory, offset) }.map_err(failed)?;
         }
+        if let Some((image, offset, _)) = made.image {
+            // SAFETY: as above.
+            unsafe { raw.bind_image_memory(image, made.memory, offset) }.map_err(failed)?;
+        }
         Ok(made)
     }
+}
+
+/// An image that may be in memory for export.
+fn exclusive_image(device: &Device, info: &ImageInfo) -> Result<vk::Image, vk::Result> {
+    let mut external = vk::ExternalMemoryImageCreateInfo::default()
+        .handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+    let transfers = vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
+    let info = vk::ImageCreateInfo::default()
+        .image_type(vk::ImageType::TYPE_2D)
+        .format(vk::Format::from_raw(info.format.to_vk() as i32))
+        .extent(vk::Extent3D {
+            width: info.extent.width,
+            height: info.extent.height,
+            depth: 1,
+        })
+        .mip_levels(info.levels)
+        .array_layers(info.layers)
+        .samples(vk::SampleCountFlags::TYPE_1)
+        .usage(transfers | vk::ImageUsageFlags::from_raw(info.usage.bits()))
+        .push_next(&mut external);
+    // SAFETY: a valid description of an image that the device shares.
+    unsafe { device.raw().create_image(&info, None) }
 }
 
 /// The first device-local memory type of these, as an engine takes it.
@@ -94,6 +150,9 @@ impl Drop for Arena {
             for (buffer, _) in self.buffers {
                 raw.destroy_buffer(buffer, None);
             }
+            if let Some((image, ..)) = self.image {
+                raw.destroy_image(image, None);
+            }
             raw.free_memory(self.memory, None);
         }
     }
@@ -113,5 +172,17 @@ impl Arena {
             }
         };
         buffers.map(adopt).into_iter().collect()
+    }
+
+    /// Adopts the image, if there is one, and all of the memory. They keep the arena.
+    pub(crate) fn adopt_image(self: Arc<Self>) -> syncline::Result<Option<Image>> {
+        let Some((image, offset, properties)) = self.image else {
+            return Ok(None);
+        };
+        let (device, memory, info) = (self.device.clone(), self.memory, self.info);
+        // SAFETY: as in `adopt`.
+        let allocation = unsafe { device.adopt_allocation(memory, &info, Some(self)) }?;
+        // SAFETY: bound to this memory, with these properties.
+        unsafe { allocation.adopt_image(image, offset, &properties, None) }.map(Some)
     }
 }

@@ -48,6 +48,7 @@ fn refused(command: &mut Command) -> String {
 #[case::streams("two_queues", &["cuda"], "the last word written is Some(100)")]
 #[case::vulkan_queues("two_queues", &["vulkan"], "the last word written is Some(100)")]
 #[case::workers("two_queues", &["host"], "the last word written is Some(100)")]
+#[case::image("image", &[], "230400 of 230400 texels are right")]
 #[case::cuda_memory("cuda_memory", &[], "65536 of 65536 words are 7")]
 #[case::own_memory("own_memory", &[], "the last command is Some(9)")]
 #[case::own_submission("own_submission", &[], "the line is at 2")]

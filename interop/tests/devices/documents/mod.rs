@@ -106,9 +106,11 @@ fn what_the_documents_show_is_what_is_run() {
         ),
         (
             "docs/sharing.md",
-            [from_cuda_to_vulkan::TEXT, from_vulkan_to_cuda::TEXT]
-                .map(|text| text.trim().into())
-                .into(),
+            vec![
+                example("image"),
+                from_cuda_to_vulkan::TEXT.trim().into(),
+                from_vulkan_to_cuda::TEXT.trim().into(),
+            ],
         ),
         ("docs/processes.md", vec![example("server")]),
         ("docs/tracing.md", vec![a_trace::TEXT.trim().into()]),

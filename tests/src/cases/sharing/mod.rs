@@ -26,8 +26,25 @@ macro_rules! linked_cases {
     };
 }
 
+/// Lists cases of two devices with a native mechanism.
+#[cfg(feature = "vulkan")]
+macro_rules! native_cases {
+    ($($id:literal: [$($rule:ident)+] => $run:path;)+) => {
+        /// The cases of this file.
+        pub(super) fn cases() -> Vec<$crate::Case<$crate::workload::Equipped>> {
+            vec![$($crate::Case {
+                id: $id,
+                rules: &[$(stringify!($rule)),+],
+                run: |world| super::natively(world, $run),
+            },)+]
+        }
+    };
+}
+
 mod bridge;
 mod counter;
+#[cfg(feature = "vulkan")]
+mod images;
 mod life;
 pub(crate) mod lost;
 #[cfg(feature = "cuda")]
@@ -56,6 +73,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
         lost::cases(),
         plans::cases(),
         ranges::cases(),
+        #[cfg(feature = "vulkan")]
+        images::cases(),
         #[cfg(feature = "cuda")]
         made_by_cuda::cases(),
         #[cfg(feature = "cuda")]

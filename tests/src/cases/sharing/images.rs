@@ -1,0 +1,446 @@
+//! X9, D4, E5: images that two devices share.
+
+use std::sync::atomic::Ordering;
+
+use syncline::image::{Extent, Format, ImageInfo, ImageType, ImageUsage};
+use syncline::{Buffer, Device, Error, Image, QueueKind, Recorder, SharedImage};
+
+use super::super::{DELAY, LONG_DELAY, shows};
+use crate::case::{Stop, Verdict, check, check_error};
+use crate::footprint::grows_nothing;
+use crate::user::{Point, Queue};
+use crate::workload::Equipped;
+use crate::{Subject as _, World, patience};
+
+native_cases! {
+    "share.images_have_the_same_texels": [X9 Q9] => same_texels;
+    "share.images_of_every_format": [X9] => every_format;
+    "share.image_with_the_wait_is_right": [X9 Q9] => with_wait;
+    "share.image_without_the_wait_is_wrong": [X9] => without_wait;
+    "share.images_are_described_exactly": [X9 E5] => described;
+    "share.images_are_kept": [X9 D4] => kept;
+    "share.new_images_are_discarded_first": [X9 E5] => discarded;
+    "share.image_of_the_application": [X9 D4] => application;
+}
+
+/// An image of this size has rows and levels of odd sizes.
+const PLAIN: ImageInfo = ImageInfo::d2(Format::Rgba8Unorm, 61, 37, ImageUsage::empty());
+
+const fn shape(image_type: ImageType, size: [u32; 3], levels: u32, layers: u32) -> ImageInfo {
+    ImageInfo {
+        image_type,
+        extent: Extent {
+            width: size[0],
+            height: size[1],
+            depth: size[2],
+        },
+        levels,
+        layers,
+        ..PLAIN
+    }
+}
+
+/// The shapes that every pair shares that shares images at all.
+const SHAPES: [ImageInfo; 12] = [
+    PLAIN,
+    shape(ImageType::D2, [515, 259, 1], 1, 1),
+    shape(ImageType::D2, [61, 37, 1], 4, 1),
+    shape(ImageType::D2, [61, 37, 1], 1, 3),
+    shape(ImageType::D1, [61, 1, 1], 1, 1),
+    shape(ImageType::D1, [61, 1, 1], 4, 1),
+    shape(ImageType::D1, [61, 1, 1], 1, 3),
+    shape(ImageType::D3, [31, 17, 5], 1, 1),
+    shape(ImageType::D3, [31, 17, 5], 3, 1),
+    shape(ImageType::Cube, [32, 32, 1], 1, 6),
+    shape(ImageType::Cube, [32, 32, 1], 1, 12),
+    ImageInfo {
+        usage: ImageUsage::COLOR_ATTACHMENT.union(ImageUsage::SAMPLED),
+        ..PLAIN
+    },
+];
+
+/// Formats of each size of a texel, which every pair shares that shares images at all.
+const FORMATS: [Format; 8] = [
+    Format::R8Unorm,
+    Format::R16Uint,
+    Format::Rgba8Unorm,
+    Format::Bgra8Unorm,
+    Format::R32Sfloat,
+    Format::Rgba16Sfloat,
+    Format::Rg32Uint,
+    Format::Rgba32Uint,
+];
+
+/// Makes an image, or skips the case if the pair shares none.
+fn image(world: &World<Equipped>, info: &ImageInfo) -> Result<SharedImage, Stop> {
+    let link = super::linked(world.left.library(), world.right.library());
+    match link.image(info) {
+        Err(error @ Error::CannotShare { .. }) => Stop::skip(error.to_string()),
+        other => Ok(other?),
+    }
+}
+
+/// The number of the side that is Vulkan's: it takes a new image first.
+fn vulkan_side(world: &World<Equipped>) -> usize {
+    usize::from(!matches!(world.left.library(), Device::Vulkan(_)))
+}
+
+fn views(of: &SharedImage) -> [Image; 2] {
+    [of.left().clone(), of.right().clone()]
+}
+
+/// The words of a level. Its last word may be in part behind it.
+fn words_of(info: &ImageInfo, level: u32) -> usize {
+    info.level_size(level).div_ceil(4) as usize
+}
+
+/// Bytes that differ from level to level, from row to row and from round to round.
+///
+/// As depths they are between 0 and 1. Other bits are undefined there.
+fn texels(info: &ImageInfo, level: u32, round: u32) -> Vec<u32> {
+    let words = 0..words_of(info, level) as u32;
+    let seed = (round * 16 + level + 1).wrapping_mul(0x9E37_79B9);
+    let words = words.map(|word| (word ^ seed).wrapping_mul(0x85EB_CA6B).rotate_left(13));
+    match info.format {
+        Format::D32Sfloat => words.map(|word| word >> 9 | 0x3F00_0000).collect(),
+        _ => words.collect(),
+    }
+}
+
+/// The words up to the end of the level, and zeroes behind it.
+fn cut(mut words: Vec<u32>, info: &ImageInfo, level: u32) -> Vec<u32> {
+    let behind = words.len() as u64 * 4 - info.level_size(level);
+    if let Some(last) = words.last_mut() {
+        *last &= u32::MAX >> (8 * behind);
+    }
+    words
+}
+
+fn upload(world: &World<Equipped>, side: usize, words: &[u32]) -> Result<Buffer, Stop> {
+    let device = [&world.left, &world.right][side];
+    let buffer = device.buffer(words.len())?;
+    let Some(to) = buffer.words() else {
+        return Stop::fail("the host does not see its buffer");
+    };
+    for (to, word) in to.iter().zip(words) {
+        to.store(*word, Ordering::Relaxed);
+    }
+    Ok(buffer)
+}
+
+/// A queue of each side. Copies to images of depth need one for graphics on Vulkan.
+fn queues(world: &World<Equipped>) -> syncline::Result<[Queue<Equipped>; 2]> {
+    let queue = |side: &crate::user::Device<Equipped>, label| {
+        let kind = match side.library() {
+            Device::Vulkan(_) => QueueKind::Graphics,
+            _ => QueueKind::Compute,
+        };
+        side.queue(kind, label)
+    };
+    Ok([queue(&world.left, "left")?, queue(&world.right, "right")?])
+}
+
+/// One side writes all levels, the other side reads them, and the other way round.
+fn exchange(world: &World<Equipped>, images: &[Image; 2], rounds: u32) -> Verdict {
+    let info = *images[0].info();
+    let link = super::linked(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let queues = queues(world)?;
+    let first = vulkan_side(world);
+    for round in 0..rounds {
+        let writer = (round as usize + first) % 2;
+        let reader = 1 - writer;
+        let value = 2 * u64::from(round);
+        let mut sources = Vec::new();
+        let mut targets = Vec::new();
+        for level in 0..info.levels {
+            sources.push(upload(world, writer, &texels(&info, level, round))?);
+            let none = vec![0; words_of(&info, level)];
+            targets.push(upload(world, reader, &none)?);
+        }
+        let to = images[writer].clone();
+        let work = move |recorder: &mut Recorder<'_>| {
+            let mut levels = (0..).zip(&sources);
+            levels.try_for_each(|(level, from)| recorder.copy_to_image(from, &to, level))
+        };
+        queues[writer].submit(&[line.at(value)], work, &[line.signal_at(value + 1)])?;
+        let (from, to) = (images[reader].clone(), targets.clone());
+        let work = move |recorder: &mut Recorder<'_>| {
+            let mut levels = (0..).zip(&to);
+            levels.try_for_each(|(level, to)| recorder.copy_from_image(&from, level, to))
+        };
+        let waits = [line.at(value + 1)];
+        queues[reader].submit(&waits, work, &[line.signal_at(value + 2)])?;
+        line.at(value + 2).wait(patience())?;
+        for (level, target) in (0..).zip(&targets) {
+            let found = Equipped::read(target);
+            let expected = cut(texels(&info, level, round), &info, level);
+            let mut pairs = found.iter().zip(&expected);
+            let wrong = pairs.position(|(one, two)| one != two);
+            check!(
+                wrong.is_none(),
+                "{info:?}, round {round}, level {level}: word {wrong:?} of {} is {:?}",
+                found.len(),
+                wrong.map(|index| (found[index], expected[index]))
+            );
+        }
+    }
+    Ok(())
+}
+
+fn same_texels(world: &World<Equipped>) -> Verdict {
+    for info in SHAPES {
+        let shared = image(world, &info)?;
+        check!(*shared.info() == info, "it has other properties");
+        exchange(world, &views(&shared), 4)?;
+    }
+    Ok(())
+}
+
+/// Formats that the driver does not have are refused with the name of the field.
+fn every_format(world: &World<Equipped>) -> Verdict {
+    image(world, &PLAIN)?;
+    let link = super::linked(world.left.library(), world.right.library());
+    for &format in Format::ALL {
+        let info = ImageInfo { format, ..PLAIN };
+        match link.image(&info) {
+            Ok(shared) => exchange(world, &views(&shared), 2)?,
+            Err(Error::Unsupported { asked, .. }) if !FORMATS.contains(&format) => {
+                check!(asked.contains("format"), "{format:?}: {asked}");
+            }
+            Err(error) => return Stop::fail(format!("{format:?}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Vulkan's side writes the image behind long work, and the other side reads it.
+fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> {
+    let shared = image(world, &PLAIN)?;
+    let link = super::linked(world.left.library(), world.right.library());
+    let line = world.left.own(link.timeline("line")?);
+    let writer = vulkan_side(world);
+    let devices = [&world.left, &world.right];
+    let queues = [world.left_queue("left")?, world.right_queue("right")?];
+    let images = views(&shared);
+    let words = words_of(&PLAIN, 0);
+    let mut target = None;
+    // The first round is without a delay: the image has texels then.
+    for (round, word) in [(0, 1), (1, 2)] {
+        let from = upload(world, writer, &vec![word; words])?;
+        let seen = upload(world, 1 - writer, &vec![0; words])?;
+        let delay = if synchronized { DELAY } else { LONG_DELAY };
+        let (device, to) = (devices[writer].clone(), images[writer].clone());
+        let work = move |recorder: &mut Recorder<'_>| {
+            if round > 0 {
+                device.busy(recorder, delay)?;
+            }
+            recorder.copy_to_image(&from, &to, 0)
+        };
+        queues[writer].submit(
+            &[line.at(2 * round)],
+            work,
+            &[line.signal_at(2 * round + 1)],
+        )?;
+        let ready = match synchronized || round == 0 {
+            true => line.at(2 * round + 1),
+            false => Point::EMPTY,
+        };
+        let (from, to) = (images[1 - writer].clone(), seen.clone());
+        let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);
+        let read = queues[1 - writer].submit(&[ready], work, &[])?;
+        read.end().wait(patience())?;
+        line.at(2 * round + 1).wait(patience())?;
+        // The next round's signal needs one in between.
+        line.signal(2 * round + 2)?;
+        target = Some(seen);
+    }
+    Ok(target.as_ref().map(Equipped::read).unwrap_or_default())
+}
+
+fn with_wait(world: &World<Equipped>) -> Verdict {
+    let words = carry(world, true)?;
+    let right = words.iter().filter(|&&word| word == 2).count();
+    check!(
+        right == words.len(),
+        "{right} of {} words arrived",
+        words.len()
+    );
+    Ok(())
+}
+
+/// The control of the case above.
+fn without_wait(world: &World<Equipped>) -> Verdict {
+    shows(
+        || Ok(carry(world, false)?.contains(&1)),
+        "nothing went wrong without a wait: this pair cannot show a missing one",
+    )
+}
+
+/// Properties that cannot be shared are refused before anything is made.
+fn described(world: &World<Equipped>) -> Verdict {
+    image(world, &PLAIN)?;
+    let link = super::linked(world.left.library(), world.right.library());
+    let d2 = |size, levels, layers| shape(ImageType::D2, size, levels, layers);
+    let large = 1 << 30;
+    let bad = [
+        (d2([0, 37, 1], 1, 1), "extent.width 0"),
+        (d2([61, 0, 1], 1, 1), "extent.height 0"),
+        (d2([61, 37, 0], 1, 1), "extent.depth 0"),
+        (d2([61, 37, 2], 1, 1), "extent.depth 2"),
+        (d2([61, 37, 1], 7, 1), "mipLevels 7"),
+        (d2([61, 37, 1], 0, 1), "mipLevels 0"),
+        (d2([61, 37, 1], 1, 0), "arrayLayers 0"),
+        (d2([61, 37, 1], 2, 3), "mipLevels 2, arrayLayers 3"),
+        (d2([large, 1, 1], 1, 1), "extent.width"),
+        (d2([61, 37, 1], 1, large), "arrayLayers"),
+        (shape(ImageType::Cube, [32, 32, 1], 1, 5), "arrayLayers 5"),
+        (
+            shape(ImageType::Cube, [32, 16, 1], 1, 6),
+            "extent.height 16",
+        ),
+        (shape(ImageType::D1, [61, 2, 1], 1, 1), "extent.height 2"),
+        (shape(ImageType::D3, [31, 17, 5], 1, 2), "arrayLayers 2"),
+        (
+            ImageInfo {
+                usage: ImageUsage::DEPTH_ATTACHMENT,
+                ..PLAIN
+            },
+            "usage",
+        ),
+        (
+            ImageInfo {
+                format: Format::Bc1RgbaUnorm,
+                usage: ImageUsage::STORAGE,
+                ..PLAIN
+            },
+            "format",
+        ),
+    ];
+    grows_nothing(|| {
+        for (info, field) in bad {
+            check_error!(
+                link.image(&info),
+                Error::Unsupported { asked, .. } if asked.contains(field)
+            );
+        }
+        Ok(())
+    })
+}
+
+/// Images come and go in any order, while submissions use them.
+fn kept(world: &World<Equipped>) -> Verdict {
+    image(world, &PLAIN)?;
+    let link = super::linked(world.left.library(), world.right.library());
+    let queues = [world.left_queue("left")?, world.right_queue("right")?];
+    let first = vulkan_side(world);
+    grows_nothing(|| {
+        for nth in 0..8 {
+            let line = world.left.own(link.timeline("line")?);
+            let mut images = views(&image(world, &PLAIN)?).map(Some);
+            let from = upload(world, first, &texels(&PLAIN, 0, nth))?;
+            let seen = upload(world, 1 - first, &vec![0; words_of(&PLAIN, 0)])?;
+            let Some(to) = images[first].clone() else {
+                return Stop::fail("there is no image");
+            };
+            let work = move |recorder: &mut Recorder<'_>| recorder.copy_to_image(&from, &to, 0);
+            queues[first].submit(&[], work, &[line.signal_at(1)])?;
+            if nth & 1 == 0 {
+                images[first] = None;
+            }
+            let Some(from) = images[1 - first].clone() else {
+                return Stop::fail("there is no image");
+            };
+            let to = seen.clone();
+            let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);
+            let read = queues[1 - first].submit(&[line.at(1)], work, &[])?;
+            if nth & 2 == 0 {
+                images.reverse();
+            }
+            let [one, two] = images;
+            drop(one);
+            read.end().wait(patience())?;
+            drop(two);
+            let found = Equipped::read(&seen);
+            check!(found == texels(&PLAIN, 0, nth), "the texels are wrong");
+        }
+        for (queue, device) in queues.iter().zip([&world.left, &world.right]) {
+            queue.idle(patience())?;
+            #[cfg(feature = "cuda")]
+            if let Device::Cuda(device) = device.library() {
+                device.free_what_is_due()?;
+            }
+            let _ = device;
+        }
+        Ok(())
+    })
+}
+
+/// A submission of Vulkan that would keep undefined contents is refused. Later ones are not.
+fn discarded(world: &World<Equipped>) -> Verdict {
+    use syncline::vulkan::Contents;
+    use syncline::vulkan::ash::vk::ImageLayout;
+
+    let shared = image(world, &PLAIN)?;
+    let side = vulkan_side(world);
+    let queue = [world.left_queue("left")?, world.right_queue("right")?];
+    let queue = &queue[side];
+    let image = views(&shared)[side].clone();
+    let acquire = |contents| {
+        let image = image.clone();
+        move |recorder: &mut Recorder<'_>| {
+            let (recorder, image) = (recorder.vulkan()?, image.vulkan()?);
+            recorder.acquire_image(image, contents, ImageLayout::TRANSFER_DST_OPTIMAL)
+        }
+    };
+    check_error!(
+        queue.submit(&[], acquire(Contents::Keep), &[]),
+        Error::Unsupported { reason, .. } if reason.contains("it is new")
+    );
+    for contents in [Contents::Discard, Contents::Keep, Contents::Discard] {
+        let submitted = queue.submit(&[], acquire(contents), &[])?;
+        submitted.end().wait(patience())?;
+    }
+    exchange(world, &views(&shared), 2)
+}
+
+/// Both sides use an image in memory of the application, at its offset. The memory is kept.
+fn application(world: &World<Equipped>) -> Verdict {
+    use std::sync::Arc;
+
+    use crate::arena::Arena;
+
+    let libraries = [world.left.library(), world.right.library()];
+    let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
+        return Stop::skip("only Vulkan's images are adopted");
+    };
+    image(world, &PLAIN)?;
+    let link = super::linked(libraries[0], libraries[1]);
+    for info in [PLAIN, SHAPES[2], SHAPES[3]] {
+        let arena = Arc::new(Arena::with_image(device, info)?);
+        let is_dropped = Arc::downgrade(&arena);
+        let Some(adopted) = arena.adopt_image()? else {
+            return Stop::fail("the arena has no image");
+        };
+        check!(adopted.offset_in_allocation() > 0, "it is at the start");
+        let shared = link.share_image(&adopted)?;
+        drop(adopted);
+        exchange(world, &views(&shared), 4)?;
+        let other = views(&shared)[1 - vulkan_side(world)].clone();
+        drop(shared);
+        check!(
+            is_dropped.strong_count() > 0,
+            "the memory of an image is gone"
+        );
+        drop(other);
+        let end = std::time::Instant::now() + patience();
+        while is_dropped.strong_count() > 0 {
+            check!(
+                std::time::Instant::now() < end,
+                "the application's memory is kept"
+            );
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
