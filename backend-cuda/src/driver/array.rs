@@ -119,9 +119,9 @@ impl CopySide {
         Self::new(3, 0, array, 0, 0)
     }
 
-    /// Device memory without gaps.
+    /// Memory at an address of the device, also pinned memory, without gaps.
     pub(crate) const fn memory(pointer: sys::CUdeviceptr, pitch: usize, height: usize) -> Self {
-        Self::new(2, pointer, std::ptr::null_mut(), pitch, height)
+        Self::new(4, pointer, std::ptr::null_mut(), pitch, height)
     }
 
     const fn new(

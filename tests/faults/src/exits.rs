@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::prelude::*;
 use syncline::process::Endpoint;
 use syncline::trace::Trace;
@@ -170,7 +171,13 @@ fn drops(seed: u64) -> Result<(), Error> {
     unsafe { libc::atexit(drop_what_is_left) };
     let (cuda, vulkan) = Inventory::probe(&ProbeOptions::default()).pair()?;
     let link = share(&cuda, &vulkan)?;
-    let devices = [Device::from(cuda), Device::from(vulkan)];
+    let info = ImageInfo::d2(Format::Rgba8Uint, 8, 4, ImageUsage::SAMPLED);
+    let image = || {
+        let (image, handle) = vulkan.export_image(&info)?;
+        let imported = cuda.import_image(handle, &info)?;
+        Ok::<_, Error>((imported.surface(0)?, image, imported))
+    };
+    let devices = [Device::from(cuda.clone()), Device::from(vulkan.clone())];
     for device in &devices {
         objects_with_threads(device, &mut left())?;
     }
@@ -181,6 +188,7 @@ fn drops(seed: u64) -> Result<(), Error> {
         }
         objects.push(Box::new(link.timeline("shared")?));
         objects.push(Box::new(link.buffer(64)?));
+        objects.push(Box::new(image()?));
         left().extend(objects);
     }
     let (begun, begins) = channel();

@@ -134,8 +134,8 @@ fn is_benign(run: &Run) -> bool {
         // A block that private buffers would share. The buffer gets memory of its own instead.
         "vkAllocateMemory" | "vkMapMemory" => {
             let private = ["submit", "waits", "fences", "memory", "images"];
-            let scenario = run.scenario.strip_prefix("vulkan.");
-            scenario.is_some_and(|name| private.contains(&name))
+            let scenario = run.scenario.split_once('.');
+            scenario.is_some_and(|(_, name)| private.contains(&name))
                 && ["once", "closes"].contains(&run.mode)
         }
         // An attribute that the driver does not know.

@@ -6,6 +6,7 @@
 mod cuda;
 mod events;
 mod host;
+mod images;
 mod planted;
 pub(crate) mod process;
 mod vulkan;
@@ -54,6 +55,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     cuda::SCENARIOS
         .iter()
         .chain(vulkan::SCENARIOS)
+        .chain(images::SCENARIOS)
         .chain(host::SCENARIOS)
         .chain(process::SCENARIOS)
 }

@@ -60,7 +60,7 @@ pub(super) static SCENARIOS: &[Scenario] = &[
 ];
 
 /// Usage of buffers that are filled and copied.
-const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+pub(super) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 
@@ -76,7 +76,7 @@ pub(super) fn open() -> Verdict<Device> {
 }
 
 /// The words of a buffer that the host sees.
-fn words(buffer: &syncline::vulkan::Buffer) -> Vec<u32> {
+pub(super) fn words(buffer: &syncline::vulkan::Buffer) -> Vec<u32> {
     let words = buffer.as_words().unwrap_or_default();
     let load =
         |word: &std::sync::atomic::AtomicU32| word.load(std::sync::atomic::Ordering::Relaxed);
