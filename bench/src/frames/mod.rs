@@ -1,6 +1,6 @@
 //! Frames over shared timelines, for `syncline demo` and the row `interop.frames`.
 //!
-//! A producer simulates, a consumer shades, three buffers are between them, and only timelines
+//! A producer simulates, a consumer draws, three buffers are between them, and only timelines
 //! order them.
 
 pub mod across;
@@ -24,6 +24,7 @@ use syncline::{
 };
 
 use compute::reference::Reference;
+use scene::View;
 use stage::{Consumer, Producer};
 
 /// An error for a wrong frame.
@@ -80,16 +81,27 @@ pub(crate) fn pixels(readbacks: &[Buffer], frame: u32) -> Vec<u32> {
     words.map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// The expected last one of `frames` frames, which are at least 1.
-///
-/// Takes as long as making all frames on the host.
-#[must_use]
-pub fn expected(size: Size, frames: u32) -> Vec<u32> {
+/// The expected heights of the last one of `frames` frames, which are at least 1.
+fn last_heights(size: Size, frames: u32) -> Vec<u32> {
     let mut reference = Reference::new(size.width, size.height);
     for _ in 1..frames {
         reference.advance_frame();
     }
-    compute::reference::shade(reference.advance_frame(), size.width, size.height)
+    reference.advance_frame().to_vec()
+}
+
+/// The expected picture of the last one of `frames` frames, which are at least 1.
+///
+/// Takes as long as simulating all frames on the host.
+#[must_use]
+pub fn expected(view: &View, frames: u32) -> Vec<u32> {
+    scene::reference::draw(view, &last_heights(view.field(), frames))
+}
+
+/// Like [`expected`], shaded from above.
+#[cfg(feature = "vulkan")]
+pub(crate) fn expected_shades(size: Size, frames: u32) -> Vec<u32> {
+    compute::reference::shade(&last_heights(size, frames), size.width, size.height)
 }
 
 /// Queues, buffers and timelines of one run.
@@ -106,24 +118,51 @@ pub struct Pipeline {
     produced: Timeline,
     /// Reaches n when frame n is in its slot on the consumer's side. Only used with a relay.
     relayed: Timeline,
-    /// Reaches n when frame n has been shaded and its slot is free again.
+    /// Reaches n when frame n has been drawn and its slot is free again.
     consumed: Timeline,
     /// The slots, which `consumed` frees.
     ring: Slots,
+    /// What the consumer does, for the trace.
+    what: &'static str,
     trace: Option<Arc<Trace>>,
 }
 
 impl Pipeline {
-    /// A pipeline from the left of `link` to the right.
+    /// A pipeline that draws the scene, from the left of `link` to the right.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the right is CUDA, which does not draw. A driver error.
+    pub fn scene(link: &Link, view: View) -> Result<Self> {
+        let sizes = (view.field(), view.picture());
+        let draw = (QueueKind::Graphics, "draw");
+        Self::of(link, sizes, draw, |slots, readbacks| {
+            Consumer::painter(link.right(), view, slots, readbacks)
+        })
+    }
+
+    /// A pipeline that shades heights from above, from the left of `link` to Vulkan on the right.
     ///
     /// # Errors
     /// A driver error.
-    pub fn new(link: &Link, size: Size) -> Result<Self> {
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn shading(link: &Link, size: Size) -> Result<Self> {
+        let shade = (QueueKind::Compute, "shade");
+        Self::of(link, (size, size), shade, |slots, readbacks| {
+            Consumer::shader(link.right(), size, slots, readbacks)
+        })
+    }
+
+    fn of(
+        link: &Link,
+        (size, picture): (Size, Size),
+        queue: (QueueKind, &'static str),
+        consumer: impl FnOnce(Vec<Buffer>, Vec<Buffer>) -> Result<Consumer>,
+    ) -> Result<Self> {
         let slots: Vec<_> = (0..SLOTS)
             .map(|_| link.buffer_or_relay(size.bytes()))
             .collect::<Result<_>>()?;
         let readbacks: Vec<_> = (0..READBACKS)
-            .map(|_| Buffer::host_visible(link.right(), size.bytes()))
+            .map(|_| Buffer::host_visible(link.right(), picture.bytes()))
             .collect::<Result<_>>()?;
         let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
@@ -135,9 +174,9 @@ impl Pipeline {
         let consumed = link.timeline("consumed")?;
         Ok(Self {
             producer: Producer::new(link.left(), size, left)?,
-            consumer: Consumer::new(link.right(), size, right, readbacks.clone())?,
+            consumer: consumer(right, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,
-            consuming: link.right().queue(QueueKind::Compute, "shade")?,
+            consuming: link.right().queue(queue.0, queue.1)?,
             relaying,
             slots,
             readbacks,
@@ -145,6 +184,7 @@ impl Pipeline {
             relayed: host.timeline("relayed")?,
             ring: Slots::new(consumed.wait_only(), SLOTS)?,
             consumed,
+            what: queue.1,
             trace: None,
         })
     }
@@ -340,7 +380,7 @@ impl Pipeline {
             move |recorder: &mut Recorder<'_>| consumer.record(recorder, slot, readback),
             &[self.consumed.signal_at(number)],
         )?;
-        self.label(submitted, "shade", frame);
+        self.label(submitted, self.what, frame);
         Ok(())
     }
 

@@ -81,52 +81,6 @@ impl Waves {
     }
 }
 
-/// The shader.
-pub(crate) struct Shader {
-    size: Size,
-    pub(crate) slots: Vec<Buffer>,
-    pub(crate) readbacks: Vec<Buffer>,
-    pub(crate) rgba: Buffer,
-    pub(crate) shade: Function,
-}
-
-impl Shader {
-    pub(crate) fn new(
-        device: &cuda::Device,
-        size: Size,
-        slots: Vec<syncline::Buffer>,
-        readbacks: Vec<syncline::Buffer>,
-    ) -> Result<Self> {
-        Ok(Self {
-            size,
-            slots: buffers(slots)?,
-            readbacks: buffers(readbacks)?,
-            // Pixels are written to fast memory, and copied to memory that the host can read.
-            rgba: device.buffer(size.bytes())?,
-            shade: device.module(WAVE_PTX)?.function(c"shade")?,
-        })
-    }
-
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        recorder: &mut Recorder<'_>,
-        slot: usize,
-        readback: usize,
-    ) -> Result<()> {
-        let mut buffers = [self.slots[slot].pointer(), self.rgba.pointer()];
-        let mut size = [self.size.width, self.size.height];
-        let mut parameters: Vec<_> = buffers
-            .iter_mut()
-            .map(pointer)
-            .chain(size.iter_mut().map(pointer))
-            .collect();
-        // SAFETY: `shade` takes two pointers to width * height words each, then width and height.
-        unsafe { recorder.launch(&self.shade, grid(self.size), BLOCK, &mut parameters)? };
-        recorder.keep(self.clone());
-        recorder.copy(&self.rgba, &self.readbacks[readback])
-    }
-}
-
 pub(crate) const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
 
 pub(crate) const fn grid(size: Size) -> [u32; 3] {

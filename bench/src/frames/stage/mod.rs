@@ -4,6 +4,8 @@
 pub(crate) mod cuda;
 mod host;
 #[cfg(feature = "vulkan")]
+pub(crate) mod painter;
+#[cfg(feature = "vulkan")]
 pub(crate) mod vulkan;
 #[cfg(feature = "vulkan")]
 mod vulkan_kernel;
@@ -11,9 +13,11 @@ mod vulkan_kernel;
 use std::sync::Arc;
 use std::time::Duration;
 
+use syncline::backend::Device as _;
 use syncline::{Buffer, Device, Error, Recorder, Result};
 
 use crate::frames::Size;
+use crate::frames::scene::View;
 
 /// An error for a recorder or memory of another backend, which is a mistake in this program.
 fn foreign() -> Error {
@@ -71,37 +75,59 @@ impl Producer {
     }
 }
 
-/// Shades the heights of a slot and puts the pixels where the host reads them.
+/// Makes pixels of the heights of a slot, where the host reads them.
 #[derive(Clone)]
 pub(crate) enum Consumer {
-    Host(Arc<host::Shader>),
-    #[cfg(feature = "cuda")]
-    Cuda(Arc<cuda::Shader>),
+    /// Draws the scene.
+    Host(Arc<host::Painter>),
+    /// Draws the scene.
     #[cfg(feature = "vulkan")]
-    Vulkan(Arc<vulkan::Shader>),
+    Vulkan(Arc<painter::Painter>),
+    /// Shades the heights from above, for the benchmark.
+    #[cfg(feature = "vulkan")]
+    Shader(Arc<vulkan::Shader>),
 }
 
 impl Consumer {
-    pub(crate) fn new(
+    /// Draws the scene.
+    pub(crate) fn painter(
+        device: &Device,
+        view: View,
+        slots: Vec<Buffer>,
+        readbacks: Vec<Buffer>,
+    ) -> Result<Self> {
+        match device {
+            Device::Host(_) => Ok(Self::Host(Arc::new(host::Painter::new(
+                view, slots, readbacks,
+            )))),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Ok(Self::Vulkan(Arc::new(painter::Painter::new(
+                device, view, slots, readbacks,
+            )?))),
+            _ => Err(Error::unsupported(
+                device.object(),
+                "draw the frames of the demo",
+                "only Vulkan and the host draw them",
+            )),
+        }
+    }
+
+    /// Shades the heights on Vulkan, without a picture in perspective.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn shader(
         device: &Device,
         size: Size,
         slots: Vec<Buffer>,
         readbacks: Vec<Buffer>,
     ) -> Result<Self> {
-        Ok(match device {
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => {
-                Self::Cuda(Arc::new(cuda::Shader::new(device, size, slots, readbacks)?))
-            }
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Self::Vulkan(Arc::new(vulkan::Shader::new(
-                device, size, slots, readbacks,
-            )?)),
-            _ => Self::Host(Arc::new(host::Shader::new(size, slots, readbacks))),
-        })
+        let Device::Vulkan(device) = device else {
+            return Err(foreign());
+        };
+        let shader = vulkan::Shader::new(device, size, slots, readbacks)?;
+        Ok(Self::Shader(Arc::new(shader)))
     }
 
-    /// Records the shading of `slot` into `readback`.
+    /// Records the drawing of `slot` into `readback`.
     pub(crate) fn record(
         &self,
         recorder: &mut Recorder<'_>,
@@ -109,15 +135,15 @@ impl Consumer {
         readback: usize,
     ) -> Result<()> {
         match (self, recorder) {
-            (Self::Host(shader), Recorder::Host(recorder)) => {
-                shader.record(recorder, slot, readback)
-            }
-            #[cfg(feature = "cuda")]
-            (Self::Cuda(shader), Recorder::Cuda(recorder)) => {
-                shader.record(recorder, slot, readback)
+            (Self::Host(painter), Recorder::Host(recorder)) => {
+                painter.record(recorder, slot, readback)
             }
             #[cfg(feature = "vulkan")]
-            (Self::Vulkan(shader), Recorder::Vulkan(recorder)) => {
+            (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => {
+                painter.record(recorder, slot, readback)
+            }
+            #[cfg(feature = "vulkan")]
+            (Self::Shader(shader), Recorder::Vulkan(recorder)) => {
                 shader.record(recorder, slot, readback)
             }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]

@@ -219,7 +219,7 @@ impl Delay {
     }
 }
 
-fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
+pub(super) fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
     let buffer = |memory| match memory {
         syncline::Buffer::Vulkan(buffer) => Ok(buffer),
         _ => Err(foreign()),
