@@ -164,18 +164,14 @@ impl<'d> Pass<'d> {
     /// Imports the memory of an image of the application, and makes the importer's view of it.
     #[cfg(feature = "vulkan")]
     pub(crate) fn import_image(&self, image: &vulkan::Image) -> Result<Image> {
-        let (allocation, info) = (image.allocation(), image.info());
-        let offset = image.offset_in_allocation();
         Ok(match self.to {
             #[cfg(feature = "cuda")]
             Side::Cuda(to) => {
-                let exporter = Some(Arc::new(allocation.clone()) as _);
-                let whole = to.import_allocation(allocation.export()?, exporter)?;
-                Image::Cuda(whole.image(offset, info)?)
+                let exporter = Some(Arc::new(image.allocation().clone()) as _);
+                let whole = to.import_allocation(image.export()?, exporter)?;
+                Image::Cuda(whole.image(image.offset_in_allocation(), image.info())?)
             }
-            Side::Vulkan(to) => {
-                Image::Vulkan(to.import_allocation_of(allocation)?.image(offset, info)?)
-            }
+            Side::Vulkan(to) => Image::Vulkan(to.import_image_of(image)?),
         })
     }
 

@@ -19,22 +19,28 @@ pub(crate) struct Arena {
     memory: vk::DeviceMemory,
     info: AllocationInfo,
     /// Each with its offset. They have [`BYTES`] bytes.
-    buffers: [(vk::Buffer, u64); 2],
+    buffers: Vec<(vk::Buffer, u64)>,
     image: Option<(vk::Image, u64, ImageInfo)>,
 }
 
 impl Arena {
     /// Allocates as an engine does: two buffers, then memory for both, by hand.
     pub(crate) fn new(device: &Device) -> Result<Self, Stop> {
-        Self::make(device, None)
+        Self::make(device, 2, None)
     }
 
     /// An arena that also has an image of two dimensions, which can be transferred only.
     pub(crate) fn with_image(device: &Device, info: ImageInfo) -> Result<Self, Stop> {
-        Self::make(device, Some(info))
+        Self::make(device, 2, Some(info))
     }
 
-    fn make(device: &Device, image: Option<ImageInfo>) -> Result<Self, Stop> {
+    /// Memory for such an image alone, as engines allocate large images.
+    pub(crate) fn of_image(device: &Device, info: ImageInfo) -> Result<Self, Stop> {
+        Self::make(device, 0, Some(info))
+    }
+
+    /// Without buffers the memory is dedicated to the image.
+    fn make(device: &Device, buffers: usize, image: Option<ImageInfo>) -> Result<Self, Stop> {
         let raw = device.raw();
         let handles = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let failed = |code: vk::Result| Stop::from(Error::work(code));
@@ -44,13 +50,13 @@ impl Arena {
             info: AllocationInfo {
                 size: 0,
                 memory_type: 0,
-                dedicated: false,
+                dedicated: buffers == 0,
                 exportable: true,
             },
-            buffers: [(vk::Buffer::null(), 0); 2],
+            buffers: vec![(vk::Buffer::null(), 0); buffers],
             image: None,
         };
-        let (mut allowed, mut end) = (u32::MAX, 4096);
+        let (mut allowed, mut end) = (u32::MAX, 4096 * buffers as u64);
         for (buffer, offset) in &mut made.buffers {
             let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handles);
             let info = vk::BufferCreateInfo::default()
@@ -84,16 +90,22 @@ impl Arena {
             end = *offset + needs.size;
         }
         // The importer's side may need more than the driver here.
-        made.info.size = end.next_multiple_of(1 << 16);
+        let unit = if made.info.dedicated { 1 } else { 1 << 16 };
+        made.info.size = end.next_multiple_of(unit);
         made.info.memory_type = device_local(device, allowed)?;
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
-        let info = vk::MemoryAllocateInfo::default()
+        let image = made.image.map(|(image, ..)| image).unwrap_or_default();
+        let mut alone = vk::MemoryDedicatedAllocateInfo::default().image(image);
+        let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(made.info.size)
             .memory_type_index(made.info.memory_type)
             .push_next(&mut export);
-        // SAFETY: a type that both buffers allow.
+        if made.info.dedicated {
+            info = info.push_next(&mut alone);
+        }
+        // SAFETY: a type that all of them allow.
         made.memory = unsafe { raw.allocate_memory(&info, None) }.map_err(failed)?;
-        for (buffer, offset) in made.buffers {
+        for &(buffer, offset) in &made.buffers {
             // SAFETY: aligned, and within the memory.
             unsafe { raw.bind_buffer_memory(buffer, made.memory, offset) }.map_err(failed)?;
         }
@@ -147,7 +159,7 @@ impl Drop for Arena {
         let raw = self.device.raw();
         // SAFETY: made here, and the library keeps this as long as it uses them.
         unsafe {
-            for (buffer, _) in self.buffers {
+            for &(buffer, _) in &self.buffers {
                 raw.destroy_buffer(buffer, None);
             }
             if let Some((image, ..)) = self.image {
@@ -162,7 +174,7 @@ impl Arena {
     /// Adopts the memory and both buffers. They keep the arena.
     pub(crate) fn adopt(self: Arc<Self>) -> syncline::Result<Vec<Buffer>> {
         let (device, memory, info) = (self.device.clone(), self.memory, self.info);
-        let buffers = self.buffers;
+        let buffers = self.buffers.clone();
         // SAFETY: the arena owns it, was allocated like that, and is the owner.
         let allocation = unsafe { device.adopt_allocation(memory, &info, Some(self)) }?;
         let adopt = |(buffer, offset)| {
@@ -171,7 +183,7 @@ impl Arena {
                 allocation.adopt_buffer(buffer, offset, BYTES, vk::SharingMode::EXCLUSIVE, None)
             }
         };
-        buffers.map(adopt).into_iter().collect()
+        buffers.into_iter().map(adopt).collect()
     }
 
     /// Adopts the image, if there is one, and all of the memory. They keep the arena.

@@ -79,7 +79,7 @@ pub(crate) enum MemoryKind<'h> {
     /// Device memory that can be exported.
     Exportable,
     /// The memory of a handle.
-    Imported(&'h MemoryFd),
+    Imported(&'h MemoryFd, Option<&'h Allocation>),
     /// Host-visible memory, mapped.
     Host,
 }
@@ -89,7 +89,7 @@ impl MemoryKind<'_> {
         match self {
             Self::Device | Self::Host => Sharing::Private,
             Self::Exportable => Sharing::Exportable,
-            Self::Imported(_) => Sharing::Imported,
+            Self::Imported(..) => Sharing::Imported,
         }
     }
 
@@ -114,14 +114,13 @@ impl Allocation {
         memory_type: u32,
         dedicated: Option<Resource>,
         kind: MemoryKind<'_>,
-        exporter: Option<Self>,
     ) -> Result<Self> {
         let inner = device.inner();
         let failed = |call| move |code| inner.failed(inner.object(), call, code);
         let duplicate = match kind {
             // The driver takes the duplicate if the allocation succeeds. A later step may still
             // fail, so the handle itself is not passed.
-            MemoryKind::Imported(handle) => {
+            MemoryKind::Imported(handle, _) => {
                 let duplicate = ImportFd::duplicate(handle);
                 let refused = |error: std::io::Error| {
                     memory_refused(inner.object(), handle, error.to_string())
@@ -146,7 +145,7 @@ impl Allocation {
             .memory_type_index(memory_type);
         match kind {
             MemoryKind::Exportable => info = info.push_next(&mut export),
-            MemoryKind::Imported(_) => info = info.push_next(&mut import),
+            MemoryKind::Imported(..) => info = info.push_next(&mut import),
             MemoryKind::Device | MemoryKind::Host => {}
         }
         if dedicated.is_some() {
@@ -161,7 +160,7 @@ impl Allocation {
         // CUDA has made.
         let raw = unsafe { inner.raw().allocate_memory(&info, None) };
         let raw = raw.map_err(|code| match kind {
-            MemoryKind::Imported(handle) => {
+            MemoryKind::Imported(handle, _) => {
                 let what = || format!("memory of {} bytes", handle.info().size);
                 device.import_error("vkAllocateMemory", code, &what)
             }
@@ -182,7 +181,10 @@ impl Allocation {
             sharing: kind.sharing(),
             mapping: None,
             ownership: Ownership::Ours,
-            _exporter: exporter,
+            _exporter: match kind {
+                MemoryKind::Imported(_, exporter) => exporter.cloned(),
+                _ => None,
+            },
         };
         if matches!(kind, MemoryKind::Host) {
             let flags = vk::MemoryMapFlags::empty();

@@ -97,7 +97,7 @@ impl UnboundImage<'_> {
 impl Device {
     /// Makes an image in an allocation of its own. Does not consume an imported handle.
     pub(crate) fn make_image(&self, info: &ImageInfo, kind: MemoryKind<'_>) -> Result<Image> {
-        let is_import = matches!(kind, MemoryKind::Imported(_));
+        let is_import = matches!(kind, MemoryKind::Imported(..));
         let made = UnboundImage::new(self, info, is_import)?;
         let allocation = made.unbound.allocate(kind)?;
         // SAFETY: allocated just now, for this image, on this device.

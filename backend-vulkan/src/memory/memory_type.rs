@@ -37,7 +37,7 @@ impl Device {
             // CUDA's memory has no memory type of Vulkan. An H200 imports it with each type that a
             // buffer can have.
             None if is_made_by_cuda(handle) => {
-                return self.memory_type(allowed()?, info.size, MemoryKind::Imported(handle));
+                return self.memory_type(allowed()?, info.size, MemoryKind::Imported(handle, None));
             }
             Some(index) if u32::from(index) < count => return Ok(index.into()),
             Some(index) => format!("it has memory type {index}, and the device has {count} types"),
@@ -72,7 +72,7 @@ impl Device {
                 ),
                 P::from_raw(P::HOST_VISIBLE.as_raw() | P::HOST_COHERENT.as_raw()),
             ],
-            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(_) => {
+            MemoryKind::Device | MemoryKind::Exportable | MemoryKind::Imported(..) => {
                 &[P::DEVICE_LOCAL, P::empty()]
             }
         };

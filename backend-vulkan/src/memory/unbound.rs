@@ -204,7 +204,7 @@ impl<'d> Unbound<'d> {
     pub(crate) fn allocate(&self, kind: MemoryKind<'_>) -> Result<Allocation> {
         let (device, resource, needs) = (self.device, self.resource, &self.needs);
         let (needed, allowed) = (needs.memory.size, needs.memory.memory_type_bits);
-        let MemoryKind::Imported(handle) = kind else {
+        let MemoryKind::Imported(handle, _) = kind else {
             let memory_type = device.memory_type(allowed, needed, kind)?;
             let is_private = !kind.is_shared();
             if is_private
@@ -217,7 +217,7 @@ impl<'d> Unbound<'d> {
             // exporters and importers agree on dedicated memory more often.
             let alone = Some(resource);
             // SAFETY: the size is what the resource needs. The memory type is one that it allows.
-            return unsafe { Allocation::allocate(device, needed, memory_type, alone, kind, None) };
+            return unsafe { Allocation::allocate(device, needed, memory_type, alone, kind) };
         };
         let refused = |reason: String| memory_refused(device.object(), handle, reason);
         let (size, is_dedicated) = (handle.info().size, handle.info().dedicated);
@@ -245,7 +245,7 @@ impl<'d> Unbound<'d> {
         let alone = is_dedicated.then_some(resource);
         // SAFETY: the size is at least what the resource needs, and exactly that if it is
         // dedicated. The memory type is one that it allows.
-        unsafe { Allocation::allocate(device, size, memory_type, alone, kind, None) }
+        unsafe { Allocation::allocate(device, size, memory_type, alone, kind) }
     }
 
     /// Refuses a place in an allocation that holds several resources.

@@ -63,8 +63,26 @@ impl Allocation {
             image,
         };
         // SAFETY: just exported, and the memory has these properties. Dedicated memory is that of
-        // `Device::export_buffer`, or of `Device::export_image` with these properties.
+        // `Device::export_buffer`, or of an image with these properties.
         Ok(unsafe { MemoryFd::from_fd(fd, origin, info) })
+    }
+}
+
+impl Image {
+    /// Exports a handle of the image's memory, with `vkGetMemoryFdKHR`.
+    ///
+    /// If the memory is for this image alone, the handle says so ([`MemoryInfo::image`]), and goes
+    /// to [`Device::import_image`] or to CUDA's. Otherwise it is the handle of the whole
+    /// [allocation](Allocation::export), in which an importer makes the image again at
+    /// [its offset](Image::offset_in_allocation).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the memory was not allocated for export. A driver error.
+    /// [`Error::MadeBeforeFork`] in a forked child.
+    pub fn export(&self) -> Result<MemoryFd> {
+        let memory = self.allocation();
+        let alone = memory.is_dedicated().then_some(*self.info());
+        memory.export_with(memory.size(), alone)
     }
 }
 
@@ -110,7 +128,11 @@ impl Device {
                 return Err(memory_refused(self.object(), &handle, reason));
             }
             let usage = vk::BufferUsageFlags::empty();
-            self.make_buffer(handle.info().length, usage, MemoryKind::Imported(&handle))
+            self.make_buffer(
+                handle.info().length,
+                usage,
+                MemoryKind::Imported(&handle, None),
+            )
         });
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
@@ -131,8 +153,7 @@ impl Device {
         let exports = &self.info().capabilities.exports;
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, "export an image")?;
         let image = self.make_image(info, MemoryKind::Exportable)?;
-        let memory = image.allocation();
-        let handle = memory.export_with(memory.size(), Some(*info))?;
+        let handle = image.export()?;
         Ok((image, handle))
     }
 
@@ -150,18 +171,41 @@ impl Device {
         handle: MemoryFd,
         info: &ImageInfo,
     ) -> Result<Image, Rejected<MemoryFd>> {
-        let imported = self.require_memory(&handle).and_then(|()| {
-            let reason = match handle.info().image {
-                Some(made) if made == *info => {
-                    return self.make_image(info, MemoryKind::Imported(&handle));
-                }
-                Some(made) => format!("it was made for another image: {made:?}"),
-                None => "it was not made for an image".into(),
-            };
-            Err(memory_refused(self.object(), &handle, reason))
-        });
+        let imported = self.import_alone(&handle, info, None);
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
+    }
+
+    fn import_alone(
+        &self,
+        handle: &MemoryFd,
+        info: &ImageInfo,
+        exporter: Option<&Allocation>,
+    ) -> Result<Image> {
+        self.require_memory(handle)?;
+        let reason = match handle.info().image {
+            Some(made) if made == *info => {
+                return self.make_image(info, MemoryKind::Imported(handle, exporter));
+            }
+            Some(made) => format!("it was made for another image: {made:?}"),
+            None => "it was not made for an image".into(),
+        };
+        Err(memory_refused(self.object(), handle, reason))
+    }
+
+    /// Exports the memory of an image of another `VkDevice` of this process, and imports it here.
+    ///
+    /// The import keeps the image's allocation, and so the owner of adopted memory.
+    ///
+    /// # Errors
+    /// Same errors as [`Image::export`], [`Device::import_image`] and [`Allocation::image`].
+    pub fn import_image_of(&self, image: &Image) -> Result<Image> {
+        let (allocation, info) = (image.allocation(), image.info());
+        if allocation.is_dedicated() {
+            return self.import_alone(&image.export()?, info, Some(allocation));
+        }
+        let imported = self.import_allocation_of(allocation)?;
+        imported.image(image.offset_in_allocation(), info)
     }
 
     /// Imports memory that holds several buffers and images.
@@ -185,20 +229,20 @@ impl Device {
     /// # Errors
     /// Same errors as [`Allocation::export`] and [`Device::import_allocation`].
     pub fn import_allocation_of(&self, allocation: &Allocation) -> Result<Allocation> {
-        self.import_for(&allocation.export()?, Some(allocation.clone()))
+        self.import_for(&allocation.export()?, Some(allocation))
     }
 
-    fn import_for(&self, handle: &MemoryFd, exporter: Option<Allocation>) -> Result<Allocation> {
+    fn import_for(&self, handle: &MemoryFd, exporter: Option<&Allocation>) -> Result<Allocation> {
         self.require_memory(handle)?;
         if handle.info().dedicated {
             let reason = "it was made for one resource alone: import that buffer or image";
             return Err(memory_refused(self.object(), handle, reason));
         }
-        let (size, kind) = (handle.info().size, MemoryKind::Imported(handle));
+        let (size, kind) = (handle.info().size, MemoryKind::Imported(handle, exporter));
         let memory_type = self.imported_type(handle, || self.types_of_shared_buffers())?;
         // SAFETY: buffers are checked when they are bound. The memory type is the exporter's, or
         // one of theirs.
-        unsafe { Allocation::allocate(self, size, memory_type, None, kind, exporter) }
+        unsafe { Allocation::allocate(self, size, memory_type, None, kind) }
     }
 
     /// Refuses memory of another GPU or driver, or what is no memory.

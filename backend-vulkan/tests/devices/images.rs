@@ -127,7 +127,11 @@ fn texels_are_the_same_on_both_devices() {
             let facts = handle.info();
             assert_eq!((facts.image, facts.dedicated), (Some(info), true));
             assert_eq!(facts.length, facts.size);
-            let imported = theirs.import_image(handle, &info).unwrap();
+            // By its handle, or within this process.
+            let imported = match shared.len() % 2 {
+                0 => theirs.import_image(handle, &info).unwrap(),
+                _ => theirs.import_image_of(&image).unwrap(),
+            };
             let levels = || 0..info.levels;
             let written: Vec<_> = levels().map(|n| write(ours, &image, n, 7 + n)).collect();
             let seen: Vec<_> = levels().map(|n| read(theirs, &imported, n)).collect();

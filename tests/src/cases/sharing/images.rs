@@ -416,13 +416,18 @@ fn application(world: &World<Equipped>) -> Verdict {
     };
     image(world, &PLAIN)?;
     let link = super::linked(libraries[0], libraries[1]);
-    for info in [PLAIN, SHAPES[2], SHAPES[3]] {
-        let arena = Arc::new(Arena::with_image(device, info)?);
+    let both = |info| [(info, false), (info, true)];
+    for (info, alone) in [PLAIN, SHAPES[2], SHAPES[3]].into_iter().flat_map(both) {
+        let arena = Arc::new(match alone {
+            true => Arena::of_image(device, info)?,
+            false => Arena::with_image(device, info)?,
+        });
         let is_dropped = Arc::downgrade(&arena);
         let Some(adopted) = arena.adopt_image()? else {
             return Stop::fail("the arena has no image");
         };
-        check!(adopted.offset_in_allocation() > 0, "it is at the start");
+        let offset = adopted.offset_in_allocation();
+        check!((offset == 0) == alone, "it is at {offset}");
         let shared = link.share_image(&adopted)?;
         drop(adopted);
         exchange(world, &views(&shared), 4)?;
