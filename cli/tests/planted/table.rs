@@ -61,9 +61,9 @@ use Side::{Cuda, Host, OtherCuda, Vulkan};
 /// The rules that only a driver, another process or a compiler can break.
 ///
 /// The mutants break the others.
-pub(crate) const RULES: [&str; 20] = [
-    "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "P1",
-    "P2", "P3", "P4", "H1",
+pub(crate) const RULES: [&str; 21] = [
+    "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "X9",
+    "P1", "P2", "P3", "P4", "H1",
 ];
 
 /// All bugs.
@@ -143,6 +143,12 @@ pub(crate) const BUGS: &[Planted] = &[
         "share.memory_travels_with_the_sync", "words arrived"),
     planted(InLayer, "signals-before-the-work", &["X8", "Q9"], &[Vulkan, Cuda],
         "share.memory_travels_with_the_sync", "words arrived"),
+    planted(InCuda, "wrong-level", &["X9"], &[Vulkan, Cuda],
+        "share.images_have_the_same_texels", "CUDA_ERROR_INVALID_VALUE"),
+    planted(InCuda, "array-ignores-offset", &["X9"], &[Vulkan, Cuda],
+        "share.image_of_the_application", "round 0, level 0: word"),
+    planted(InCuda, "array-freed-early", &["X9"], &[Vulkan, Cuda],
+        "share.images_are_kept", "CUDA_ERROR_ILLEGAL_ADDRESS"),
     planted(InCuda, "signals-twice", &["X1"], &[Cuda, Vulkan],
         "process.binary_and_memory", "is wrong"),
     // --- Across processes -----------------------------------------------------------------------

@@ -405,6 +405,17 @@ impl Array {
     }
 }
 
+/// Ends the arrays of a context. Only [`Bug::ArrayFreedEarly`] does that.
+pub(crate) fn end_all(context: u64) {
+    MIPMAPPED.retain(|mipmapped| {
+        let is_other = mipmapped.context != context;
+        if !is_other {
+            mipmapped.end();
+        }
+        is_other
+    });
+}
+
 /// Removes the arrays of a context.
 pub(crate) fn forget(context: u64) {
     MIPMAPPED.retain(|mipmapped| mipmapped.context != context);

@@ -39,6 +39,8 @@ bugs! {
     WrongLevel = "wrong-level";
     /// An array begins at the beginning of imported memory, whatever its offset.
     ArrayIgnoresOffset = "array-ignores-offset";
+    /// The end of a mipmapped array ends the others of its context, too, whatever uses them.
+    ArrayFreedEarly = "array-freed-early";
     /// Memory that is exported is separate memory.
     ExportsOtherMemory = "exports-other-memory";
     /// The release of memory takes its mappings away.

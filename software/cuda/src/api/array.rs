@@ -8,6 +8,7 @@
 use super::Handle;
 use crate::abi::{In, Out, api};
 use crate::array::{self, Array, MIPMAPPED, Shape};
+use crate::bug::Bug;
 use crate::capture;
 use crate::code::Code;
 use crate::current;
@@ -87,9 +88,12 @@ api! {
         if mipmapped == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        current::context()?;
+        let context = current::context()?;
         capture::permit()?;
         MIPMAPPED.remove(mipmapped)?.end();
+        if Bug::ArrayFreedEarly.is_planted() {
+            array::end_all(context.id);
+        }
         Ok(())
     }
 

@@ -329,6 +329,9 @@ fn described(world: &World<Equipped>) -> Verdict {
 }
 
 /// Images come and go in any order, while submissions use them.
+///
+/// In half of the rounds no handle is left while the submissions wait for long work. Another image
+/// ends meanwhile.
 fn kept(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
     let link = super::linked(world.left.library(), world.right.library());
@@ -343,7 +346,14 @@ fn kept(world: &World<Equipped>) -> Verdict {
             let Some(to) = images[first].clone() else {
                 return Stop::fail("there is no image");
             };
-            let work = move |recorder: &mut Recorder<'_>| recorder.copy_to_image(&from, &to, 0);
+            let is_busy = nth & 4 != 0;
+            let device = [&world.left, &world.right][first].clone();
+            let work = move |recorder: &mut Recorder<'_>| {
+                if is_busy {
+                    device.busy(recorder, DELAY)?;
+                }
+                recorder.copy_to_image(&from, &to, 0)
+            };
             queues[first].submit(&[], work, &[line.signal_at(1)])?;
             if nth & 1 == 0 {
                 images[first] = None;
@@ -357,8 +367,12 @@ fn kept(world: &World<Equipped>) -> Verdict {
             if nth & 2 == 0 {
                 images.reverse();
             }
-            let [one, two] = images;
+            let [one, mut two] = images;
             drop(one);
+            if is_busy {
+                two = None;
+                drop(image(world, &PLAIN)?);
+            }
             read.end().wait(patience())?;
             drop(two);
             let found = Equipped::read(&seen);
