@@ -4,6 +4,7 @@ use syncline_core::error::Object;
 use syncline_core::image::ImageInfo;
 use syncline_core::{Error, Result};
 
+#[cfg(feature = "cuda")]
 use crate::another_backend::another_backend;
 #[cfg(feature = "cuda")]
 use crate::cuda;

@@ -1,6 +1,6 @@
 //! Memory that one device exports and another one imports.
 
-#[cfg(feature = "vulkan")]
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
 use std::sync::Arc;
 
 use syncline_core::Result;
