@@ -13,7 +13,7 @@ use super::reference::draw;
 use super::{FRAGMENT_SPV, VERTEX_SPV, View};
 use crate::frames::compute::reference::Reference;
 use crate::frames::compute::{DELAY_SPV, SHADE_SPV, STEP_SPV};
-use crate::frames::stage::painter::Painter;
+use crate::frames::stage::{Between, painter::Painter};
 use crate::raw::vulkan::is_software;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,8 @@ impl Drawing {
         let of = Device::Vulkan(device.clone());
         let heights = Buffer::host_visible(&of, view.field().bytes()).unwrap();
         let picture = Buffer::host_visible(&of, view.picture().bytes()).unwrap();
-        let (slots, readbacks) = (vec![heights.clone()], vec![picture.clone()]);
+        let slots = Between::Buffers(vec![heights.clone()]);
+        let readbacks = vec![picture.clone()];
         Self {
             queue: device.queue(QueueKind::Graphics, "draw").unwrap(),
             painter: Arc::new(Painter::new(device, view, slots, readbacks).unwrap()),

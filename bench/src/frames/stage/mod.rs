@@ -13,6 +13,8 @@ mod vulkan_kernel;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "vulkan")]
+use syncline::Image;
 use syncline::backend::Device as _;
 use syncline::{Buffer, Device, Error, Recorder, Result};
 
@@ -26,6 +28,29 @@ fn foreign() -> Error {
     ))
 }
 
+/// The slots between producer and consumer, as one of them sees them.
+pub(crate) enum Between {
+    Buffers(Vec<Buffer>),
+    #[cfg(feature = "vulkan")]
+    Images(Vec<Image>),
+}
+
+impl From<Vec<Buffer>> for Between {
+    fn from(buffers: Vec<Buffer>) -> Self {
+        Self::Buffers(buffers)
+    }
+}
+
+impl Between {
+    pub(crate) fn buffers(self) -> Result<Vec<Buffer>> {
+        match self {
+            Self::Buffers(buffers) => Ok(buffers),
+            #[cfg(feature = "vulkan")]
+            Self::Images(_) => Err(foreign()),
+        }
+    }
+}
+
 /// Advances the wave field and puts each frame's heights into a slot.
 #[derive(Clone)]
 pub(crate) enum Producer {
@@ -37,7 +62,8 @@ pub(crate) enum Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(device: &Device, size: Size, slots: Vec<Buffer>) -> Result<Self> {
+    pub(crate) fn new(device: &Device, size: Size, slots: impl Into<Between>) -> Result<Self> {
+        let slots = slots.into();
         Ok(match device {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
@@ -45,7 +71,7 @@ impl Producer {
             Device::Vulkan(device) => {
                 Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?))
             }
-            _ => Self::Host(Arc::new(host::Waves::new(size, slots))),
+            _ => Self::Host(Arc::new(host::Waves::new(size, slots.buffers()?))),
         })
     }
 
@@ -93,12 +119,15 @@ impl Consumer {
     pub(crate) fn painter(
         device: &Device,
         view: View,
-        slots: Vec<Buffer>,
+        slots: impl Into<Between>,
         readbacks: Vec<Buffer>,
     ) -> Result<Self> {
+        let slots = slots.into();
         match device {
             Device::Host(_) => Ok(Self::Host(Arc::new(host::Painter::new(
-                view, slots, readbacks,
+                view,
+                slots.buffers()?,
+                readbacks,
             )))),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(device) => Ok(Self::Vulkan(Arc::new(painter::Painter::new(
@@ -125,6 +154,15 @@ impl Consumer {
         };
         let shader = vulkan::Shader::new(device, size, slots, readbacks)?;
         Ok(Self::Shader(Arc::new(shader)))
+    }
+
+    /// Records what comes before the first frame.
+    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        match (self, recorder) {
+            #[cfg(feature = "vulkan")]
+            (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => painter.begin(recorder),
+            _ => Ok(()),
+        }
     }
 
     /// Records the drawing of `slot` into `readback`.
