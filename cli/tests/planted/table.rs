@@ -149,6 +149,10 @@ pub(crate) const BUGS: &[Planted] = &[
         "share.image_of_the_application", "round 0, level 0: word"),
     planted(InCuda, "array-freed-early", &["X9"], &[Vulkan, Cuda],
         "share.images_are_kept", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+    planted(InLayer, "image-not-released", &["X9"], &[Vulkan, Cuda],
+        "share.images_have_the_same_texels", "VK_ERROR_VALIDATION_FAILED"),
+    planted(InLayer, "image-layout-not-released", &["X9"], &[Vulkan, Cuda],
+        "share.new_images_are_discarded_first", "VK_ERROR_VALIDATION_FAILED"),
     planted(InCuda, "signals-twice", &["X1"], &[Cuda, Vulkan],
         "process.binary_and_memory", "is wrong"),
     // --- Across processes -----------------------------------------------------------------------

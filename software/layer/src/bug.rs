@@ -34,6 +34,10 @@ bugs! {
     IgnoresOffset = "ignores-offset";
     /// Command buffers release no shared memory, as the layer follows them.
     OwnershipNotReleased = "ownership-not-released";
+    /// Command buffers release no shared image, as the layer follows them.
+    ImageNotReleased = "image-not-released";
+    /// The release of a shared image leaves its layout as it is, as the layer follows it.
+    ImageLayoutNotReleased = "image-layout-not-released";
     /// Calibrated timestamps read a counter that is 5 ms ahead of the one that queues write.
     CalibratesAnotherClock = "calibrates-another-clock";
 }

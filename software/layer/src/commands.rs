@@ -81,7 +81,7 @@ macro_rules! followed {
     };
 }
 
-/// Notes the transfers of a barrier, whose structures differ. Images are not followed.
+/// Notes the transfers and layouts of a barrier, whose structures differ.
 macro_rules! transfers {
     ($ownership:ident, $commands:ident, $buffers:expr, $images:expr) => {{
         for one in $buffers {
@@ -91,9 +91,10 @@ macro_rules! transfers {
             }
         }
         for one in $images {
-            if transfer((one.src_queue_family_index, one.dst_queue_family_index)).is_some() {
-                $ownership.note_any_transfer($commands);
-            }
+            let families = (one.src_queue_family_index, one.dst_queue_family_index);
+            let (transfer, layouts) = (transfer(families), (one.old_layout, one.new_layout));
+            let range = &one.subresource_range;
+            $ownership.note_barrier($commands, one.image, transfer, layouts, range);
         }
     }};
 }
@@ -182,10 +183,56 @@ followed! {
     copy_image_to_buffer = PFN_vkCmdCopyImageToBuffer c"vkCmdCopyImageToBuffer" (
         commands: vk::CommandBuffer, image: vk::Image, layout: vk::ImageLayout, to: vk::Buffer,
         count: u32, regions: *const vk::BufferImageCopy,
-    ) { |ownership| ownership.note_any_write(commands) }
+    ) {
+        |ownership| {
+            ownership.note_use(commands, image);
+            ownership.note_any_write(commands);
+        }
+    }
     copy_image_to_buffer2 = PFN_vkCmdCopyImageToBuffer2 c"vkCmdCopyImageToBuffer2"
         or c"vkCmdCopyImageToBuffer2KHR" (
         commands: vk::CommandBuffer, info: *const vk::CopyImageToBufferInfo2<'_>,
+    ) {
+        |ownership| {
+            ownership.note_use(commands, (*info).src_image);
+            ownership.note_any_write(commands);
+        }
+    }
+    copy_buffer_to_image = PFN_vkCmdCopyBufferToImage c"vkCmdCopyBufferToImage" (
+        commands: vk::CommandBuffer, from: vk::Buffer, image: vk::Image, layout: vk::ImageLayout,
+        count: u32, regions: *const vk::BufferImageCopy,
+    ) { |ownership| ownership.note_use(commands, image) }
+    copy_buffer_to_image2 = PFN_vkCmdCopyBufferToImage2 c"vkCmdCopyBufferToImage2"
+        or c"vkCmdCopyBufferToImage2KHR" (
+        commands: vk::CommandBuffer, info: *const vk::CopyBufferToImageInfo2<'_>,
+    ) { |ownership| ownership.note_use(commands, (*info).dst_image) }
+    copy_image = PFN_vkCmdCopyImage c"vkCmdCopyImage" (
+        commands: vk::CommandBuffer, from: vk::Image, from_layout: vk::ImageLayout, to: vk::Image,
+        to_layout: vk::ImageLayout, count: u32, regions: *const vk::ImageCopy,
+    ) {
+        |ownership| for image in [from, to] {
+            ownership.note_use(commands, image);
+        }
+    }
+    copy_image2 = PFN_vkCmdCopyImage2 c"vkCmdCopyImage2" or c"vkCmdCopyImage2KHR" (
+        commands: vk::CommandBuffer, info: *const vk::CopyImageInfo2<'_>,
+    ) {
+        |ownership| for image in [(*info).src_image, (*info).dst_image] {
+            ownership.note_use(commands, image);
+        }
+    }
+    clear_color_image = PFN_vkCmdClearColorImage c"vkCmdClearColorImage" (
+        commands: vk::CommandBuffer, image: vk::Image, layout: vk::ImageLayout,
+        color: *const vk::ClearColorValue, count: u32, ranges: *const vk::ImageSubresourceRange,
+    ) { |ownership| ownership.note_use(commands, image) }
+    begin_render_pass = PFN_vkCmdBeginRenderPass c"vkCmdBeginRenderPass" (
+        commands: vk::CommandBuffer, info: *const vk::RenderPassBeginInfo<'_>,
+        contents: vk::SubpassContents,
+    ) { |ownership| ownership.note_any_write(commands) }
+    begin_render_pass2 = PFN_vkCmdBeginRenderPass2 c"vkCmdBeginRenderPass2"
+        or c"vkCmdBeginRenderPass2KHR" (
+        commands: vk::CommandBuffer, info: *const vk::RenderPassBeginInfo<'_>,
+        subpass: *const vk::SubpassBeginInfo<'_>,
     ) { |ownership| ownership.note_any_write(commands) }
     copy_query_pool_results = PFN_vkCmdCopyQueryPoolResults c"vkCmdCopyQueryPoolResults" (
         commands: vk::CommandBuffer, pool: vk::QueryPool, first: u32, count: u32, to: vk::Buffer,

@@ -19,6 +19,13 @@ use crate::device::Device;
 use crate::instance::INSTANCES;
 use crate::memory::{OPAQUE, below, serves};
 
+/// Formats of two aspects, whose layouts may differ. Ownership of such images is not followed.
+const HAS_STENCIL_TOO: [vk::Format; 3] = [
+    vk::Format::D16_UNORM_S8_UINT,
+    vk::Format::D24_UNORM_S8_UINT,
+    vk::Format::D32_SFLOAT_S8_UINT,
+];
+
 /// What the layer keeps for an image that descriptors of memory are for.
 pub(crate) struct Image {
     /// Without its offset, and with a place of zeroes for each level.
@@ -177,6 +184,10 @@ pub(crate) unsafe extern "system" fn create_image(
         let is_known = given.format.as_raw() <= vk::Format::ASTC_12X12_SRGB_BLOCK.as_raw();
         if result == vk::Result::SUCCESS && is_known {
             device.images().insert(*image, Image::new(&given));
+            if !HAS_STENCIL_TOO.contains(&given.format) {
+                let (levels, layers) = (given.mip_levels, given.array_layers);
+                device.ownership.add_image(*image, levels, layers);
+            }
         }
         result
     }
@@ -196,6 +207,7 @@ pub(crate) unsafe extern "system" fn destroy_image(
         if device.heaps.is_some() {
             // Before the driver may give the handle to another thread.
             device.images().remove(&image);
+            device.ownership.remove_image(image);
         }
         (device.driver.destroy_image)(raw, image, allocator);
     }
@@ -231,7 +243,11 @@ fn bind(device: &Device, all: &[Bind], next: impl FnOnce() -> vk::Result) -> vk:
             vk::Result::ERROR_OUT_OF_DEVICE_MEMORY
         }
     };
-    if result != vk::Result::SUCCESS {
+    if result == vk::Result::SUCCESS {
+        for &(raw, memory, _) in all {
+            device.ownership.bind_image(raw, memory);
+        }
+    } else {
         let mut images = device.images();
         for (raw, ..) in all {
             if let Some(image) = images.get_mut(raw) {

@@ -47,6 +47,7 @@ mod gated;
 mod hidden;
 mod host;
 mod image;
+mod image_ownership;
 mod instance;
 mod loader;
 mod manifest;

@@ -2,6 +2,7 @@
 //!
 //! One view per `VkDevice`: a range is owned here or not. Each submission is checked against it in
 //! the order of submission, which is that of execution: the software drivers have one queue.
+//! Images are followed as a whole ([`crate::image_ownership`]).
 //! See *External Resource Sharing* and *Queue Family Ownership Transfer* in the specification.
 
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use std::sync::Mutex;
 use ash::vk;
 
 use crate::bug::Bug;
+use crate::image_ownership::{Image, ImageAction};
 use crate::table::lock;
 
 /// The owner of a range of memory.
@@ -39,31 +41,68 @@ pub(crate) enum Action {
     Write,
 }
 
-/// A misuse of a range, which fails the submission.
+/// A misuse of a range or an image, which fails the submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Misuse {
-    action: Action,
-    memory: vk::DeviceMemory,
-    range: Range<u64>,
-    wrong: Wrong,
+pub(crate) enum Misuse {
+    Range {
+        action: Action,
+        memory: vk::DeviceMemory,
+        range: Range<u64>,
+        wrong: Wrong,
+    },
+    Image {
+        action: ImageAction,
+        image: vk::Image,
+        wrong: Wrong,
+    },
 }
 
-/// What is wrong with an action, as a part of a sentence about the range.
-type Wrong = &'static str;
+/// What is wrong with an action, as a part of a sentence about the range or the image.
+pub(crate) type Wrong = &'static str;
 
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let does = match self.action {
-            Action::Acquire => "acquires",
-            Action::Release => "releases",
-            Action::Read => "copies from",
-            Action::Write => "writes",
-        };
-        let (Range { start, end }, memory, wrong) = (&self.range, self.memory, self.wrong);
-        write!(
-            f,
-            "it {does} bytes {start}..{end} of VkDeviceMemory {memory:?}, {wrong}"
-        )
+        match self {
+            Self::Range {
+                action,
+                memory,
+                range: Range { start, end },
+                wrong,
+            } => write!(
+                f,
+                "it {} bytes {start}..{end} of VkDeviceMemory {memory:?}, {wrong}",
+                action.does()
+            ),
+            Self::Image {
+                action,
+                image,
+                wrong,
+            } => {
+                let (does, from) = match action {
+                    ImageAction::Barrier { transfer, from, .. } => {
+                        let does = transfer.map_or("changes the layout of", Action::does);
+                        (does, Some(from))
+                    }
+                    ImageAction::Part | ImageAction::Use => ("copies or clears", None),
+                };
+                write!(f, "it {does} VkImage {image:?}")?;
+                if let Some(from) = from {
+                    write!(f, " from layout {from:?}")?;
+                }
+                write!(f, ", {wrong}")
+            }
+        }
+    }
+}
+
+impl Action {
+    const fn does(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquires",
+            Self::Release => "releases",
+            Self::Read => "copies from",
+            Self::Write => "writes",
+        }
     }
 }
 
@@ -118,6 +157,7 @@ impl Owner {
 #[derive(Debug, Clone)]
 struct Memory {
     ranges: Vec<(u64, Owner)>,
+    is_imported: bool,
     /// The host may have taken ownership through a mapping.
     is_mapped: bool,
 }
@@ -173,9 +213,10 @@ impl Memory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Range(vk::DeviceMemory, Range<u64>, Action),
+    Image(vk::Image, ImageAction),
     /// A command that may write any memory, such as those of a pipeline.
     AnyWrite,
-    /// A transfer of an image, which may have memory in common with a buffer.
+    /// A transfer of an image that is not followed. It may have memory in common with a buffer.
     AnyTransfer,
 }
 
@@ -197,6 +238,7 @@ struct Buffer {
 struct State {
     memory: HashMap<vk::DeviceMemory, Memory>,
     buffers: HashMap<vk::Buffer, Buffer>,
+    images: HashMap<vk::Image, Image>,
     commands: HashMap<vk::CommandBuffer, Commands>,
     /// The number of the last batch.
     batch: u64,
@@ -206,15 +248,25 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Ownership(Mutex<State>);
 
-/// The memory that a submission has changed, as it was before.
+/// The memory and the images that a submission has changed, as they were before.
 #[derive(Debug, Default)]
-pub(crate) struct Before(Vec<(vk::DeviceMemory, Memory)>);
+pub(crate) struct Before {
+    memory: Vec<(vk::DeviceMemory, Memory)>,
+    images: Vec<(vk::Image, Image)>,
+}
 
 impl Before {
     /// Keeps what memory was before its first change.
     fn keep(&mut self, raw: vk::DeviceMemory, was: impl FnOnce() -> Memory) {
-        if self.0.iter().all(|(known, _)| *known != raw) {
-            self.0.push((raw, was()));
+        if self.memory.iter().all(|(known, _)| *known != raw) {
+            self.memory.push((raw, was()));
+        }
+    }
+
+    /// Keeps what an image was before its first change.
+    fn keep_image(&mut self, raw: vk::Image, was: Image) {
+        if self.images.iter().all(|(known, _)| *known != raw) {
+            self.images.push((raw, was));
         }
     }
 }
@@ -228,6 +280,31 @@ impl State {
                         before.keep(raw, || was);
                     }
                 }
+                if *step == Step::AnyWrite {
+                    for (&raw, image) in &mut self.images {
+                        before.keep_image(raw, *image);
+                        image.forget();
+                    }
+                }
+            }
+            Step::Image(raw, action) => {
+                // Without it the command buffer is invalid.
+                let Some(image) = self.images.get_mut(raw) else {
+                    return Ok(());
+                };
+                before.keep_image(*raw, *image);
+                *image = image.after(*action).map_err(|wrong| Misuse::Image {
+                    action: *action,
+                    image: *raw,
+                    wrong,
+                })?;
+                // A buffer may have memory in common with it.
+                let is_use = *action == ImageAction::Use;
+                if let Some(memory) = self.memory.get_mut(&image.memory).filter(|_| !is_use)
+                    && let Some(was) = memory.forget(true)
+                {
+                    before.keep(image.memory, || was);
+                }
             }
             Step::Range(raw, range, action) => {
                 // Without it the command buffer is invalid.
@@ -239,7 +316,7 @@ impl State {
                     memory.forget(false);
                 }
                 let changed = memory.change(range, |owner| owner.after(*action, self.batch));
-                changed.map_err(|wrong| Misuse {
+                changed.map_err(|wrong| Misuse::Range {
                     action: *action,
                     memory: *raw,
                     range: range.clone(),
@@ -251,8 +328,11 @@ impl State {
     }
 
     fn restore(&mut self, before: Before) {
-        for (raw, memory) in before.0 {
+        for (raw, memory) in before.memory {
             self.memory.entry(raw).and_modify(|now| *now = memory);
+        }
+        for (raw, image) in before.images {
+            self.images.entry(raw).and_modify(|now| *now = image);
         }
     }
 }
@@ -265,6 +345,7 @@ impl Ownership {
         };
         let memory = Memory {
             ranges: vec![(size, owner)],
+            is_imported,
             is_mapped: false,
         };
         lock(&self.0).memory.insert(raw, memory);
@@ -297,6 +378,24 @@ impl Ownership {
 
     pub(crate) fn remove_buffer(&self, raw: vk::Buffer) {
         lock(&self.0).buffers.remove(&raw);
+    }
+
+    pub(crate) fn add_image(&self, raw: vk::Image, levels: u32, layers: u32) {
+        let image = Image::new(levels, layers);
+        lock(&self.0).images.insert(raw, image);
+    }
+
+    /// Binds an image to shared memory.
+    pub(crate) fn bind_image(&self, raw: vk::Image, memory: vk::DeviceMemory) {
+        let state = &mut *lock(&self.0);
+        let shared = state.memory.get(&memory);
+        if let (Some(image), Some(shared)) = (state.images.get_mut(&raw), shared) {
+            image.bind(memory, shared.is_imported);
+        }
+    }
+
+    pub(crate) fn remove_image(&self, raw: vk::Image) {
+        lock(&self.0).images.remove(&raw);
     }
 
     pub(crate) fn add_commands(&self, pool: vk::CommandPool, all: &[vk::CommandBuffer]) {
@@ -350,19 +449,40 @@ impl Ownership {
         }
     }
 
+    /// Notes what a barrier does with an image.
+    pub(crate) fn note_barrier(
+        &self,
+        raw: vk::CommandBuffer,
+        image: vk::Image,
+        transfer: Option<Action>,
+        layouts: (vk::ImageLayout, vk::ImageLayout),
+        range: &vk::ImageSubresourceRange,
+    ) {
+        let followed = lock(&self.0).images.get(&image).copied();
+        let step = match followed {
+            Some(followed) => ImageAction::of_barrier(&followed, transfer, layouts, range)
+                .map(|action| Step::Image(image, action)),
+            None => transfer.map(|_| Step::AnyTransfer),
+        };
+        if let Some(step) = step {
+            self.push(raw, step);
+        }
+    }
+
+    /// Notes a copy or a clear of an image.
+    pub(crate) fn note_use(&self, raw: vk::CommandBuffer, image: vk::Image) {
+        self.push(raw, Step::Image(image, ImageAction::Use));
+    }
+
     /// Notes a command that may write any memory.
     pub(crate) fn note_any_write(&self, raw: vk::CommandBuffer) {
         self.push(raw, Step::AnyWrite);
     }
 
-    /// Notes a transfer of an image.
-    pub(crate) fn note_any_transfer(&self, raw: vk::CommandBuffer) {
-        self.push(raw, Step::AnyTransfer);
-    }
-
     fn push(&self, raw: vk::CommandBuffer, step: Step) {
+        let is_any = matches!(step, Step::AnyWrite | Step::AnyTransfer);
         if let Some(commands) = lock(&self.0).commands.get_mut(&raw)
-            && commands.steps.last() != Some(&step)
+            && (!is_any || commands.steps.last() != Some(&step))
         {
             commands.steps.push(step);
         }
@@ -619,7 +739,7 @@ mod tests {
         device.0.map_memory(vk::DeviceMemory::from_raw(1));
         assert!(submit().is_ok());
         device.0.begin(primary);
-        device.0.note_any_transfer(primary);
+        device.0.push(primary, Step::AnyTransfer);
         assert!(submit().is_ok());
         let acquired = device.submit(&[does(Write, ALL)]).is_ok() && submit().is_ok();
         assert!(acquired && device.submit(&[does(Acquire, ALL)]).is_ok());
