@@ -1,7 +1,6 @@
-//! The kernels of the demo: a wave field in fixed-point integers.
+//! The kernels of the demo: a wave field in fixed-point integers, and a shader.
 //!
-//! They exist once for each place where they can run. The shader shows the field from above, for
-//! the row `interop.frames`. The picture of the demo is a [`scene`](super::scene).
+//! The shader turns the field into a picture. Both exist once for each place where they can run.
 //!
 //! # One formula, four spellings
 //!

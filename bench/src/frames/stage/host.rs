@@ -8,10 +8,8 @@ use syncline::host::Recorder;
 use syncline::{Buffer, Result};
 
 use crate::frames::Size;
-use crate::frames::compute::reference::step;
+use crate::frames::compute::reference::{shade_into, step};
 use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
-use crate::frames::scene::View;
-use crate::frames::scene::reference::draw;
 
 /// The wave field.
 pub(crate) struct Waves {
@@ -59,17 +57,17 @@ impl Waves {
     }
 }
 
-/// Draws the scene.
-pub(crate) struct Painter {
-    view: View,
+/// The shader.
+pub(crate) struct Shader {
+    size: Size,
     slots: Arc<[Buffer]>,
     readbacks: Arc<[Buffer]>,
 }
 
-impl Painter {
-    pub(crate) fn new(view: View, slots: Vec<Buffer>, readbacks: Vec<Buffer>) -> Self {
+impl Shader {
+    pub(crate) fn new(size: Size, slots: Vec<Buffer>, readbacks: Vec<Buffer>) -> Self {
         Self {
-            view,
+            size,
             slots: slots.into(),
             readbacks: readbacks.into(),
         }
@@ -81,13 +79,11 @@ impl Painter {
         slot: usize,
         readback: usize,
     ) -> Result<()> {
-        let (view, slots, readbacks) = (self.view, self.slots.clone(), self.readbacks.clone());
+        let (size, slots, readbacks) = (self.size, self.slots.clone(), self.readbacks.clone());
         recorder.run(move || {
-            let rgba = draw(&view, slots[slot].words().unwrap_or_default());
-            let words = readbacks[readback].words().unwrap_or_default();
-            for (to, from) in words.iter().zip(rgba) {
-                to.store(from, Ordering::Relaxed);
-            }
+            let heights = slots[slot].words().unwrap_or_default();
+            let rgba = readbacks[readback].words().unwrap_or_default();
+            shade_into(heights, rgba, size.width, size.height);
         });
         Ok(())
     }
