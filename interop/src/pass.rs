@@ -156,7 +156,7 @@ impl<'d> Pass<'d> {
         let imported = match self.to {
             #[cfg(feature = "cuda")]
             Side::Cuda(to) => Image::Cuda(to.import_image(handle, info)?),
-            Side::Vulkan(to) => Image::Vulkan(to.import_image(handle, info)?),
+            Side::Vulkan(to) => Image::Vulkan(to.import_image_of(&exported)?),
         };
         Ok(Some((Image::Vulkan(exported), imported)))
     }

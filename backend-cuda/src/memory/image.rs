@@ -111,7 +111,8 @@ impl Allocation {
 
 /// Refuses an image where no driver has one in memory of `whole` bytes.
 ///
-/// The driver itself does not check it.
+/// So the error has the offset and both sizes. An H200 returns a bare
+/// `CUDA_ERROR_INVALID_VALUE` for what its own layout has no room for.
 pub(crate) fn require_place(
     object: &Object,
     whole: u64,

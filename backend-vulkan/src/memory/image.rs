@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use ash::vk;
 use syncline_core::image::{ImageInfo, ImageUsage};
@@ -32,10 +32,7 @@ pub enum Contents {
 #[derive(Clone)]
 pub struct Image(Arc<Bound>);
 
-/// Stands for an image without contents.
-const NEW: vk::ImageLayout = vk::ImageLayout::UNDEFINED;
-
-/// Stands for an image that another device may have written.
+/// Stands for an image that no submission here has acquired.
 const ELSEWHERE: vk::ImageLayout = vk::ImageLayout::PREINITIALIZED;
 
 /// A `VkImage` in its memory.
@@ -48,8 +45,12 @@ struct Bound {
     info: ImageInfo,
     /// The layout that the last submission here has left it in, before the release.
     ///
-    /// [`NEW`] before the first submission, [`ELSEWHERE`] if the contents are another device's.
+    /// [`ELSEWHERE`] before the first submission.
     left_in: AtomicI32,
+    /// False until a submission has discarded the contents of a new image.
+    ///
+    /// The imports of an image within this process share it.
+    has_contents: Arc<AtomicBool>,
     ownership: Ownership,
 }
 
@@ -64,14 +65,14 @@ impl Image {
         info: ImageInfo,
         is_import: bool,
     ) -> Self {
-        let left_in = if is_import { ELSEWHERE } else { NEW };
         Self(Arc::new(Bound {
             allocation,
             object: Object::new("image", ""),
             raw,
             at,
             info,
-            left_in: AtomicI32::new(left_in.as_raw()),
+            left_in: AtomicI32::new(ELSEWHERE.as_raw()),
+            has_contents: Arc::new(AtomicBool::new(is_import)),
             ownership: Ownership::Ours,
         }))
     }
@@ -91,6 +92,7 @@ impl Image {
             at,
             info,
             left_in: AtomicI32::new(ELSEWHERE.as_raw()),
+            has_contents: Arc::new(AtomicBool::new(true)),
             ownership: Ownership::theirs(owner),
         }))
     }
@@ -148,12 +150,21 @@ impl Image {
 
     /// False for a new image whose contents no submission has discarded.
     pub(crate) fn has_contents(&self) -> bool {
-        self.left_in() != NEW
+        self.0.has_contents.load(Ordering::Relaxed)
+    }
+
+    /// This image, just made, of the same memory as `exported` in another `VkDevice`.
+    pub(crate) fn imported_of(mut self, exported: &Self) -> Self {
+        if let Some(bound) = Arc::get_mut(&mut self.0) {
+            bound.has_contents = exported.0.has_contents.clone();
+        }
+        self
     }
 
     /// Notes that a submission was submitted which releases the image from `layout`.
     pub(crate) fn note_use(&self, layout: vk::ImageLayout) {
         self.0.left_in.store(layout.as_raw(), Ordering::Relaxed);
+        self.0.has_contents.store(true, Ordering::Relaxed);
     }
 
     /// Refuses to keep the contents of a new image, which are undefined (X9).
@@ -196,23 +207,10 @@ impl Image {
     /// The barrier that acquires the image from the other API, for queues of `family`.
     ///
     /// It belongs at the beginning of the application's own commands, which then find the image in
-    /// `layout`. Call this with [`Contents::Discard`] for the first use of a new image.
+    /// `layout`. Use [`Contents::Discard`] for the first use of a new image, and call
+    /// [`Image::note_contents`] when those commands are submitted.
     #[must_use]
     pub fn acquire_barrier(
-        &self,
-        family: u32,
-        contents: Contents,
-        layout: vk::ImageLayout,
-    ) -> ImageBarrier {
-        if contents == Contents::Discard || self.has_contents() {
-            // The application's commands are expected to be submitted before other uses.
-            self.note_use(layout);
-        }
-        self.acquire(family, contents, layout)
-    }
-
-    /// See [`Image::acquire_barrier`]. Notes nothing.
-    pub(crate) fn acquire(
         &self,
         family: u32,
         contents: Contents,
@@ -223,6 +221,17 @@ impl Image {
             Contents::Discard => vk::ImageLayout::UNDEFINED,
         };
         ImageBarrier::acquire(self.whole().old_layout(before).new_layout(layout), family)
+    }
+
+    /// Notes that the application's own commands have discarded the contents of a new image.
+    ///
+    /// After that a recorder may keep the contents.
+    ///
+    /// # Safety
+    /// Commands that acquire the image and release it, with the barriers of this type, are
+    /// submitted. Later submissions that use the image wait for them.
+    pub unsafe fn note_contents(&self) {
+        self.note_use(vk::ImageLayout::GENERAL);
     }
 
     /// The layout to acquire the image in before it is brought into `layout`, if there is one.

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::image::{ImageInfo, ImageType};
+use syncline_core::image::{ImageInfo, ImageType, ImageUsage};
 use syncline_core::{Error, Result};
 
 use crate::device::open::Device;
@@ -172,10 +172,24 @@ impl Device {
             let reason = "the driver does not share such images as opaque file descriptors";
             return Err(refuse(format!("format {:?}", info.format), reason.into()));
         }
-        let extent = info.extent;
+        let (extent, mut largest) = (info.extent, most.max_extent);
+        let attachment = ImageUsage::COLOR_ATTACHMENT
+            | ImageUsage::DEPTH_ATTACHMENT
+            | ImageUsage::INPUT_ATTACHMENT;
+        if info.usage.intersects(attachment) {
+            // VUID-VkImageCreateInfo-usage-00964 and 00965.
+            // SAFETY: the physical device of this instance.
+            let device = unsafe {
+                self.instance()
+                    .get_physical_device_properties(self.physical())
+            };
+            let limits = device.limits;
+            largest.width = largest.width.min(limits.max_framebuffer_width);
+            largest.height = largest.height.min(limits.max_framebuffer_height);
+        }
         for (field, count, most) in [
-            ("extent.width", extent.width, most.max_extent.width),
-            ("extent.height", extent.height, most.max_extent.height),
+            ("extent.width", extent.width, largest.width),
+            ("extent.height", extent.height, largest.height),
             ("extent.depth", extent.depth, most.max_extent.depth),
             ("mipLevels", info.levels, most.max_mip_levels),
             ("arrayLayers", info.layers, most.max_array_layers),

@@ -61,7 +61,7 @@ impl Recording {
         let commands = self.command_buffer()?;
         let family = self.queue().family();
         let between = image.layout_between(contents, layout);
-        let first = image.acquire(family, contents, between.unwrap_or(layout));
+        let first = image.acquire_barrier(family, contents, between.unwrap_or(layout));
         self.image_barrier(commands, first);
         if let Some(between) = between {
             self.image_barrier(commands, image.transition(between, layout));
@@ -145,15 +145,6 @@ impl Recording {
         level: u32,
     ) -> Result<()> {
         let region = self.copied(to, from, level)?;
-        // Vulkan 1.3, VUID-vkCmdCopyBufferToImage-commandBuffer-07739.
-        if to.info().format.is_depth() && !self.has_graphics() {
-            let reason = "its format is of depth, and the queue is not for graphics";
-            return Err(Error::unsupported(
-                to.object(),
-                "be copied from a buffer",
-                reason,
-            ));
-        }
         let contents = match to.has_contents() && to.info().levels > 1 {
             true => Contents::Keep,
             false => Contents::Discard,
@@ -207,6 +198,11 @@ impl Recording {
         let refuse = |reason| Err(Error::unsupported(image.object(), asked(), reason));
         if level >= info.levels {
             return refuse(format!("it has {} levels", info.levels));
+        }
+        // VUID-vkCmdCopyBufferToImage-commandBuffer-07739 and
+        // VUID-vkCmdCopyImageToBuffer-commandBuffer-10216.
+        if info.format.is_depth() && !self.has_graphics() {
+            return refuse("its format is of depth, and the queue is not for graphics".into());
         }
         let (needed, has) = (info.level_size(level), buffer.size());
         if needed > has {

@@ -201,11 +201,14 @@ impl Device {
     /// Same errors as [`Image::export`], [`Device::import_image`] and [`Allocation::image`].
     pub fn import_image_of(&self, image: &Image) -> Result<Image> {
         let (allocation, info) = (image.allocation(), image.info());
-        if allocation.is_dedicated() {
-            return self.import_alone(&image.export()?, info, Some(allocation));
-        }
-        let imported = self.import_allocation_of(allocation)?;
-        imported.image(image.offset_in_allocation(), info)
+        let imported = match allocation.is_dedicated() {
+            true => self.import_alone(&image.export()?, info, Some(allocation))?,
+            false => {
+                let imported = self.import_allocation_of(allocation)?;
+                imported.image(image.offset_in_allocation(), info)?
+            }
+        };
+        Ok(imported.imported_of(image))
     }
 
     /// Imports memory that holds several buffers and images.
