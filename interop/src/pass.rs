@@ -153,6 +153,8 @@ impl<'d> Pass<'d> {
             return Ok(None);
         };
         let (exported, handle) = from.export_image(info)?;
+        // Another `VkDevice` of this process needs more than the handle.
+        let _ = &handle;
         let imported = match self.to {
             #[cfg(feature = "cuda")]
             Side::Cuda(to) => Image::Cuda(to.import_image(handle, info)?),
