@@ -107,7 +107,7 @@ fn texels(info: &ImageInfo, level: u32, round: u32) -> Vec<u32> {
     }
 }
 
-/// The words up to the end of the level, and zeroes behind it.
+/// The words up to the end of the level, and zeroes behind it, where device memory has anything.
 fn cut(mut words: Vec<u32>, info: &ImageInfo, level: u32) -> Vec<u32> {
     let behind = words.len() as u64 * 4 - info.level_size(level);
     if let Some(last) = words.last_mut() {
@@ -140,7 +140,20 @@ fn queues(world: &World<Equipped>) -> syncline::Result<[Queue<Equipped>; 2]> {
     Ok([queue(&world.left, "left")?, queue(&world.right, "right")?])
 }
 
+/// Memory of a side's device that the host does not see.
+fn device_memory(world: &World<Equipped>, side: usize, words: usize) -> Result<Buffer, Stop> {
+    let size = 4 * words as u64;
+    Ok(match [&world.left, &world.right][side].library() {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => Buffer::Cuda(device.buffer(size)?),
+        Device::Vulkan(device) => Buffer::Vulkan(device.device_buffer(size, Default::default())?),
+        _ => return Stop::fail("the host has no images"),
+    })
+}
+
 /// One side writes all levels, the other side reads them, and the other way round.
+///
+/// Every other pair of rounds goes through memory of the devices.
 fn exchange(world: &World<Equipped>, images: &[Image; 2], rounds: u32) -> Verdict {
     let info = *images[0].info();
     let link = super::linked(world.left.library(), world.right.library());
@@ -151,29 +164,47 @@ fn exchange(world: &World<Equipped>, images: &[Image; 2], rounds: u32) -> Verdic
         let writer = (round as usize + first) % 2;
         let reader = 1 - writer;
         let value = 2 * u64::from(round);
-        let mut sources = Vec::new();
+        let (mut sources, mut between) = (Vec::new(), [Vec::new(), Vec::new()]);
         let mut targets = Vec::new();
         for level in 0..info.levels {
+            let words = words_of(&info, level);
             sources.push(upload(world, writer, &texels(&info, level, round))?);
-            let none = vec![0; words_of(&info, level)];
-            targets.push(upload(world, reader, &none)?);
+            targets.push(upload(world, reader, &vec![0; words])?);
+            if round & 2 == 0 {
+                for (memory, side) in between.iter_mut().zip([writer, reader]) {
+                    memory.push(device_memory(world, side, words)?);
+                }
+            }
         }
         let to = images[writer].clone();
+        let [written, read] = between;
         let work = move |recorder: &mut Recorder<'_>| {
-            let mut levels = (0..).zip(&sources);
-            levels.try_for_each(|(level, from)| recorder.copy_to_image(from, &to, level))
+            for (level, source) in (0..).zip(&sources) {
+                let from = written.get(level as usize).unwrap_or(source);
+                if !written.is_empty() {
+                    recorder.copy(source, from)?;
+                }
+                recorder.copy_to_image(from, &to, level)?;
+            }
+            Ok(())
         };
         queues[writer].submit(&[line.at(value)], work, &[line.signal_at(value + 1)])?;
         let (from, to) = (images[reader].clone(), targets.clone());
         let work = move |recorder: &mut Recorder<'_>| {
-            let mut levels = (0..).zip(&to);
-            levels.try_for_each(|(level, to)| recorder.copy_from_image(&from, level, to))
+            for (level, target) in (0..).zip(&to) {
+                let to = read.get(level as usize).unwrap_or(target);
+                recorder.copy_from_image(&from, level, to)?;
+                if !read.is_empty() {
+                    recorder.copy(to, target)?;
+                }
+            }
+            Ok(())
         };
         let waits = [line.at(value + 1)];
         queues[reader].submit(&waits, work, &[line.signal_at(value + 2)])?;
         line.at(value + 2).wait(patience())?;
         for (level, target) in (0..).zip(&targets) {
-            let found = Equipped::read(target);
+            let found = cut(Equipped::read(target), &info, level);
             let expected = cut(texels(&info, level, round), &info, level);
             let mut pairs = found.iter().zip(&expected);
             let wrong = pairs.position(|(one, two)| one != two);
