@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use syncline_core::backend::require_range;
+use syncline_core::handle::MemoryInfo;
+use syncline_core::image::ImageInfo;
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::Owner;
@@ -24,29 +26,25 @@ pub struct Allocation(Arc<Memory>);
 struct Memory {
     object: Object,
     raw: Raw<sys::CUextMemory_st>,
-    size: u64,
-    dedicated: bool,
-    /// What the memory belongs to. Dropped after the memory is freed.
+    info: MemoryInfo,
+    /// What the memory belongs to. Kept at least until the free is deferred.
     _owner: Owner,
     device: Device,
 }
 
 impl Allocation {
     /// # Safety
-    /// `raw` was imported in the device's context with this size and this flag. Nothing else owns
-    /// it.
+    /// `raw` was imported in the device's context with these properties. Nothing else owns it.
     pub(crate) unsafe fn imported(
         device: &Device,
         raw: sys::CUexternalMemory,
-        size: u64,
-        dedicated: bool,
+        info: MemoryInfo,
         owner: Owner,
     ) -> Self {
         Self(Arc::new(Memory {
             object: Object::new("allocation", "imported"),
             raw: Raw(raw),
-            size,
-            dedicated,
+            info,
             _owner: owner,
             device: device.clone(),
         }))
@@ -58,8 +56,8 @@ impl Allocation {
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless both numbers are multiples of 4, `size` is positive, and the
-    /// range ends within the memory. The offset is 0 in memory that is for one buffer or image
-    /// alone. A driver error.
+    /// range ends within the memory. The offset is 0 in memory that is for one buffer alone, and
+    /// memory of one image alone has no buffer. A driver error.
     pub fn buffer(&self, offset: u64, size: u64) -> Result<Buffer> {
         require_range(self.object(), self.size(), offset, size)?;
         self.map(offset, size)
@@ -68,8 +66,13 @@ impl Allocation {
     /// Same as [`Allocation::buffer`], for any size. The range ends within the memory.
     pub(crate) fn map(&self, offset: u64, size: u64) -> Result<Buffer> {
         self.require_offset(offset)?;
+        self.require_made_for(None)?;
         // The driver maps such memory as a whole.
-        let mapped = if self.0.dedicated { self.size() } else { size };
+        let mapped = if self.0.info.dedicated {
+            self.size()
+        } else {
+            size
+        };
         let desc = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
             offset,
             size: mapped,
@@ -93,12 +96,27 @@ impl Allocation {
 
     /// Refuses offsets in memory that is for one buffer or image alone.
     pub(crate) fn require_offset(&self, offset: u64) -> Result<()> {
-        if offset == 0 || !self.0.dedicated {
+        if offset == 0 || !self.0.info.dedicated {
             return Ok(());
         }
         let asked = format!("give memory at offset {offset}");
         let reason = "it is for one buffer or image alone, which begins at offset 0";
         Err(Error::unsupported(self.object(), asked, reason))
+    }
+
+    /// Refuses a buffer, or another image, in memory that was made for one image (X9).
+    pub(crate) fn require_made_for(&self, image: Option<&ImageInfo>) -> Result<()> {
+        match &self.0.info.image {
+            Some(made) if image != Some(made) => {
+                let asked = match image {
+                    Some(image) => format!("hold the image {image:?}"),
+                    None => "hold a buffer".to_owned(),
+                };
+                let reason = format!("it was made for the image {made:?}");
+                Err(Error::unsupported(self.object(), asked, reason))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The raw memory, valid while a handle lives.
@@ -110,7 +128,7 @@ impl Allocation {
     /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.0.size
+        self.0.info.size
     }
 
     /// The name in errors.
@@ -135,7 +153,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // All that is mapped keeps the memory, so it was freed or deferred before.
         let memory = Resource::ExternalMemory(Raw(self.raw.0));
-        self.device.context().free_or_defer(memory, self.size);
+        self.device.context().free_or_defer(memory, self.info.size);
     }
 }
 

@@ -70,6 +70,7 @@ impl Allocation {
         let context = self.device().context();
         let array = describe(info, context.driver(), self.object())?;
         self.require_offset(offset)?;
+        self.require_made_for(Some(info))?;
         require_place(self.object(), self.size(), offset, info)?;
         let desc = MipmappedArrayDesc::new(offset, array, info.levels);
         let _bound = context.bind_outside_capture()?;

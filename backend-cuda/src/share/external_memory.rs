@@ -195,8 +195,8 @@ impl Device {
             return Err(refused(error.to_string()));
         }
         imported?;
-        // SAFETY: just imported with this size and this flag.
-        Ok(unsafe { Allocation::imported(self, raw, size, dedicated, Owner::new(owner)) })
+        // SAFETY: just imported with these properties.
+        Ok(unsafe { Allocation::imported(self, raw, handle.info(), Owner::new(owner)) })
     }
 }
 

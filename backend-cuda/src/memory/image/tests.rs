@@ -218,6 +218,15 @@ fn a_handle_of_another_image_is_refused() {
     }
     assert_eq!(imported_files(), []);
     device.import_image(of_image(), &PLAIN).unwrap();
+    let allocation = device.import_allocation(of_image(), None).unwrap();
+    let errors = [
+        allocation.image(0, &other).unwrap_err().to_string(),
+        allocation.buffer(0, 64).unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("made for the image"), "{error}");
+    }
+    allocation.image(0, &PLAIN).unwrap();
 }
 
 #[test]
