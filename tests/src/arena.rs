@@ -1,14 +1,16 @@
 //! Memory that an application has allocated in Vulkan, as engines do.
 #![allow(unsafe_code, reason = "an application's own memory is raw")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use syncline::Error;
 use syncline::image::ImageInfo;
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{AllocationInfo, Buffer, Device, Image};
 
-use crate::case::Stop;
+use crate::case::{Stop, Verdict, check};
+use crate::patience;
 
 /// The size of each buffer.
 pub(crate) const BYTES: u64 = 64 << 10;
@@ -115,6 +117,16 @@ impl Arena {
         }
         Ok(made)
     }
+}
+
+/// Waits until what used the memory has gone, and its owner with it.
+pub(crate) fn wait_until_dropped(arena: &Weak<Arena>) -> Verdict {
+    let end = Instant::now() + patience();
+    while arena.strong_count() > 0 {
+        check!(Instant::now() < end, "the application's memory is kept");
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// An image that may be in memory for export.

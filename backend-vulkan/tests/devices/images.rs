@@ -293,6 +293,14 @@ fn the_contents_of_a_new_image_are_not_kept() {
         let (from, target) = (image.clone(), to.clone());
         let reads = move |r: &mut Recorder| r.copy_image_to_buffer(&from, 0, &target);
         is_unsupported(queue.submit(&[], reads, &[]).map(drop), "keep the contents");
+        // A barrier that is not submitted does not count, nor an import within this process.
+        let _ = image.acquire_barrier(queue.family(), Contents::Discard, GENERAL);
+        let refused = queue.submit(&[], keeps(&image), &[]).map(drop);
+        is_unsupported(refused, "keep the contents");
+        let import = theirs.import_image_of(&image).unwrap();
+        let elsewhere = theirs.queue(QueueKind::Graphics, "elsewhere").unwrap();
+        let refused = elsewhere.submit(&[], keeps(&import), &[]).map(drop);
+        is_unsupported(refused, "keep the contents");
         // A submission that is given up has not discarded them.
         let target = image.clone();
         let fails = move |r: &mut Recorder| {

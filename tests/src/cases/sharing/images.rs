@@ -453,7 +453,7 @@ fn discarded(world: &World<Equipped>) -> Verdict {
 fn application(world: &World<Equipped>) -> Verdict {
     use std::sync::Arc;
 
-    use crate::arena::Arena;
+    use crate::arena::{Arena, wait_until_dropped};
 
     let libraries = [world.left.library(), world.right.library()];
     let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
@@ -483,14 +483,7 @@ fn application(world: &World<Equipped>) -> Verdict {
             "the memory of an image is gone"
         );
         drop(other);
-        let end = std::time::Instant::now() + patience();
-        while is_dropped.strong_count() > 0 {
-            check!(
-                std::time::Instant::now() < end,
-                "the application's memory is kept"
-            );
-            std::thread::yield_now();
-        }
+        wait_until_dropped(&is_dropped)?;
     }
     Ok(())
 }

@@ -260,7 +260,7 @@ mod application {
     use std::sync::Arc;
 
     use super::*;
-    use crate::arena::Arena;
+    use crate::arena::{Arena, wait_until_dropped};
     use syncline::backend::Device as _;
     use syncline::vulkan;
 
@@ -407,15 +407,7 @@ mod application {
             "the memory of a view is gone"
         );
         drop(importer);
-        let end = std::time::Instant::now() + patience();
-        while is_dropped.strong_count() > 0 {
-            check!(
-                std::time::Instant::now() < end,
-                "the application's memory is kept"
-            );
-            std::thread::yield_now();
-        }
-        Ok(())
+        wait_until_dropped(&is_dropped)
     }
 
     fn fill_both(world: &World<Equipped>, buffer: &SharedBuffer, value: u32) -> Verdict {
