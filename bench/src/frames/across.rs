@@ -1,4 +1,4 @@
-//! The same frames by two processes: one simulates, the other shades and reads.
+//! The same frames by two processes: one simulates, the other draws and reads.
 //!
 //! Only timelines that both have order the frames.
 
@@ -13,6 +13,7 @@ use syncline::{
     WaitOnly, handle::SharedWords, host,
 };
 
+use super::scene::View;
 use super::stage::{Consumer, Producer};
 use super::{DELAY, READBACKS, SLOTS, Size, TIMEOUT, pixels};
 
@@ -24,7 +25,7 @@ const SETUP: Duration = Duration::from_secs(20);
 pub enum Role {
     /// It simulates.
     Producer,
-    /// It shades.
+    /// It draws.
     Consumer,
 }
 
@@ -261,7 +262,7 @@ impl Producing {
     }
 }
 
-/// The process that shades.
+/// The process that draws.
 pub struct Consuming {
     queue: Queue,
     stage: Consumer,
@@ -270,7 +271,7 @@ pub struct Consuming {
     produced: WaitOnly,
     consumed: SignalOnly,
     /// Reaches n when the host can read frame n.
-    shaded: Timeline,
+    drawn: Timeline,
     shared: Shared,
 }
 
@@ -279,17 +280,18 @@ impl Consuming {
     ///
     /// # Errors
     /// The reason why the two cannot do it.
-    pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
-        let (shared, slots, relay) = Shared::new(Role::Consumer, device, size, endpoint)?;
-        let readbacks = visible(device, size, READBACKS)?;
+    pub fn new(device: &Device, view: View, endpoint: &Endpoint) -> Result<Self> {
+        let field = view.field();
+        let (shared, slots, relay) = Shared::new(Role::Consumer, device, field, endpoint)?;
+        let readbacks = visible(device, view.picture(), READBACKS)?;
         Ok(Self {
-            queue: device.queue(QueueKind::Compute, "shade")?,
-            stage: Consumer::new(device, size, slots, readbacks.clone())?,
+            queue: device.queue(QueueKind::Graphics, "draw")?,
+            stage: Consumer::painter(device, view, slots, readbacks.clone())?,
             readbacks,
             relay,
             produced: shared.produced.wait_only(shared.party)?,
             consumed: shared.consumed.signal_only(shared.party)?,
-            shaded: device.timeline("shaded")?,
+            drawn: device.timeline("drawn")?,
             shared,
         })
     }
@@ -300,7 +302,7 @@ impl Consuming {
         self.shared.mechanism()
     }
 
-    /// Shades `frames` frames and calls `take` with each and its number from 0.
+    /// Draws `frames` frames and calls `take` with each and its number from 0.
     ///
     /// Then waits until the other process has seen that.
     ///
@@ -334,7 +336,7 @@ impl Consuming {
             None => self.queue.idle(TIMEOUT),
         };
         let mut read = |frame: u32| -> Result<(), E> {
-            self.shaded.at(number(frame)).wait(TIMEOUT)?;
+            self.drawn.at(number(frame)).wait(TIMEOUT)?;
             // The producer knows of the frame before this process reports it, even if this process
             // is killed next. The end of the submission alone does not tell that: the host may make
             // the signal after it.
@@ -356,9 +358,9 @@ impl Consuming {
         let record = move |recorder: &mut Recorder<'_>| stage.record(recorder, slot, readback);
         let ready = if_synchronized(synchronized, self.produced.at(number(frame)));
         let consumed = self.consumed.signal_at(number(frame));
-        let shaded = self.shaded.signal_at(number(frame));
+        let drawn = self.drawn.signal_at(number(frame));
         let Some(relay) = &self.relay else {
-            self.queue.submit(&[ready], record, &[consumed, shaded])?;
+            self.queue.submit(&[ready], record, &[consumed, drawn])?;
             return Ok(());
         };
         let (from, to) = (relay.words[slot].clone(), relay.slots[slot].clone());
@@ -373,7 +375,7 @@ impl Consuming {
             .submit(&[ready, emptied], carry, &[filled, consumed])?;
         let filled = relay.filled.at(number(frame));
         let emptied = relay.emptied.signal_at(number(frame));
-        self.queue.submit(&[filled], record, &[shaded, emptied])?;
+        self.queue.submit(&[filled], record, &[drawn, emptied])?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Frames over shared timelines, for `syncline demo` and the row `interop.frames`.
 //!
-//! A producer simulates, a consumer shades, three buffers are between them, and only timelines
+//! A producer simulates, a consumer draws, three buffers are between them, and only timelines
 //! order them.
 
 pub mod across;
@@ -17,6 +17,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _, Submitted};
+#[cfg(feature = "vulkan")]
+use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::trace::Trace;
 use syncline::{
     Buffer, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Slots, Timeline,
@@ -24,7 +26,8 @@ use syncline::{
 };
 
 use compute::reference::Reference;
-use stage::{Consumer, Producer};
+use scene::View;
+use stage::{Between, Consumer, Producer};
 
 /// An error for a wrong frame.
 pub(crate) fn wrong(what: &str) -> Error {
@@ -80,16 +83,27 @@ pub(crate) fn pixels(readbacks: &[Buffer], frame: u32) -> Vec<u32> {
     words.map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// The expected last one of `frames` frames, which are at least 1.
-///
-/// Takes as long as making all frames on the host.
-#[must_use]
-pub fn expected(size: Size, frames: u32) -> Vec<u32> {
+/// The expected heights of the last one of `frames` frames, which are at least 1.
+fn last_heights(size: Size, frames: u32) -> Vec<u32> {
     let mut reference = Reference::new(size.width, size.height);
     for _ in 1..frames {
         reference.advance_frame();
     }
-    compute::reference::shade(reference.advance_frame(), size.width, size.height)
+    reference.advance_frame().to_vec()
+}
+
+/// The expected picture of the last one of `frames` frames, which are at least 1.
+///
+/// Takes as long as simulating all frames on the host.
+#[must_use]
+pub fn expected(view: &View, frames: u32) -> Vec<u32> {
+    scene::reference::draw(view, &last_heights(view.field(), frames))
+}
+
+/// Like [`expected`], shaded from above.
+#[cfg(feature = "vulkan")]
+pub(crate) fn expected_shades(size: Size, frames: u32) -> Vec<u32> {
+    compute::reference::shade(&last_heights(size, frames), size.width, size.height)
 }
 
 /// Queues, buffers and timelines of one run.
@@ -100,53 +114,137 @@ pub struct Pipeline {
     consuming: Queue,
     /// Copies slots if the two sides have no common memory.
     relaying: Option<host::Queue>,
+    /// For the relay. None if the slots are images.
     slots: Vec<SharedBuffer>,
     readbacks: Vec<Buffer>,
     /// Reaches n when frame n is in its slot.
     produced: Timeline,
     /// Reaches n when frame n is in its slot on the consumer's side. Only used with a relay.
     relayed: Timeline,
-    /// Reaches n when frame n has been shaded and its slot is free again.
+    /// Reaches n when frame n has been drawn and its slot is free again.
     consumed: Timeline,
     /// The slots, which `consumed` frees.
     ring: Slots,
+    /// What the consumer does, for the trace.
+    what: &'static str,
     trace: Option<Arc<Trace>>,
 }
 
+/// The slots of a link.
+struct Shared {
+    buffers: Vec<SharedBuffer>,
+    left: Between,
+    right: Between,
+}
+
+impl Shared {
+    fn buffers(link: &Link, size: Size) -> Result<Self> {
+        let slots = (0..SLOTS).map(|_| link.buffer_or_relay(size.bytes()));
+        let buffers: Vec<SharedBuffer> = slots.collect::<Result<_>>()?;
+        let left: Vec<_> = buffers.iter().map(|slot| slot.left().clone()).collect();
+        let right: Vec<_> = buffers.iter().map(|slot| slot.right().clone()).collect();
+        Ok(Self {
+            buffers,
+            left: left.into(),
+            right: right.into(),
+        })
+    }
+
+    /// Images of heights that Vulkan on the right can sample, or buffers.
+    fn scene(link: &Link, size: Size) -> Result<Self> {
+        #[cfg(feature = "vulkan")]
+        if matches!(link.right(), syncline::Device::Vulkan(_)) {
+            let Size { width, height } = size;
+            let info = ImageInfo::d2(Format::R32Sint, width, height, ImageUsage::SAMPLED);
+            let images: Result<Vec<_>> = (0..SLOTS).map(|_| link.image(&info)).collect();
+            match images {
+                Ok(images) => {
+                    return Ok(Self {
+                        buffers: Vec::new(),
+                        left: Between::Images(images.iter().map(|of| of.left().clone()).collect()),
+                        right: Between::Images(
+                            images.iter().map(|of| of.right().clone()).collect(),
+                        ),
+                    });
+                }
+                Err(Error::CannotShare { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Self::buffers(link, size)
+    }
+}
+
 impl Pipeline {
-    /// A pipeline from the left of `link` to the right.
+    /// A pipeline that draws the scene, from the left of `link` to the right.
+    ///
+    /// The slots are shared images where both sides have images in common, and buffers otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the right is CUDA, which does not draw. A driver error.
+    pub fn scene(link: &Link, view: View) -> Result<Self> {
+        let sizes = (view.field(), view.picture());
+        let draw = (QueueKind::Graphics, "draw");
+        let slots = Shared::scene(link, view.field())?;
+        let pipeline = Self::of(link, slots, sizes, draw, |slots, readbacks| {
+            Consumer::painter(link.right(), view, slots, readbacks)
+        })?;
+        pipeline.begin()?;
+        Ok(pipeline)
+    }
+
+    /// A pipeline that shades heights from above, from the left of `link` to Vulkan on the right.
     ///
     /// # Errors
     /// A driver error.
-    pub fn new(link: &Link, size: Size) -> Result<Self> {
-        let slots: Vec<_> = (0..SLOTS)
-            .map(|_| link.buffer_or_relay(size.bytes()))
-            .collect::<Result<_>>()?;
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn shading(link: &Link, size: Size) -> Result<Self> {
+        let shade = (QueueKind::Compute, "shade");
+        let slots = Shared::buffers(link, size)?;
+        Self::of(link, slots, (size, size), shade, |slots, readbacks| {
+            Consumer::shader(link.right(), size, slots.buffers()?, readbacks)
+        })
+    }
+
+    fn of(
+        link: &Link,
+        slots: Shared,
+        (size, picture): (Size, Size),
+        queue: (QueueKind, &'static str),
+        consumer: impl FnOnce(Between, Vec<Buffer>) -> Result<Consumer>,
+    ) -> Result<Self> {
         let readbacks: Vec<_> = (0..READBACKS)
-            .map(|_| Buffer::host_visible(link.right(), size.bytes()))
+            .map(|_| Buffer::host_visible(link.right(), picture.bytes()))
             .collect::<Result<_>>()?;
-        let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
-        let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
         let host = host::Device::new();
-        let relayed = slots.iter().any(SharedBuffer::is_relayed);
+        let relayed = slots.buffers.iter().any(SharedBuffer::is_relayed);
         let relaying = relayed
             .then(|| host.queue(QueueKind::Transfer, "relay"))
             .transpose()?;
         let consumed = link.timeline("consumed")?;
         Ok(Self {
-            producer: Producer::new(link.left(), size, left)?,
-            consumer: Consumer::new(link.right(), size, right, readbacks.clone())?,
+            producer: Producer::new(link.left(), size, slots.left)?,
+            consumer: consumer(slots.right, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,
-            consuming: link.right().queue(QueueKind::Compute, "shade")?,
+            consuming: link.right().queue(queue.0, queue.1)?,
             relaying,
-            slots,
+            slots: slots.buffers,
             readbacks,
             produced: link.timeline("produced")?,
             relayed: host.timeline("relayed")?,
             ring: Slots::new(consumed.wait_only(), SLOTS)?,
             consumed,
+            what: queue.1,
             trace: None,
         })
+    }
+
+    /// Lets the consumer take new images, before the producer writes them.
+    fn begin(&self) -> Result<()> {
+        let consumer = self.consumer.clone();
+        let begin = move |recorder: &mut Recorder<'_>| consumer.begin(recorder);
+        self.consuming.submit(&[], begin, &[])?;
+        self.consuming.idle(TIMEOUT)
     }
 
     /// Lets `trace` follow the queues.
@@ -340,7 +438,7 @@ impl Pipeline {
             move |recorder: &mut Recorder<'_>| consumer.record(recorder, slot, readback),
             &[self.consumed.signal_at(number)],
         )?;
-        self.label(submitted, "shade", frame);
+        self.label(submitted, self.what, frame);
         Ok(())
     }
 

@@ -224,9 +224,9 @@ impl ByHand {
         let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
         let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
         let producer = Producer::new(link.left(), size, left)?;
-        let consumer = Consumer::new(link.right(), size, right, readbacks.clone())?;
+        let consumer = Consumer::shader(link.right(), size, right, readbacks.clone())?;
         let unfit = || Stop::Skipped("this pair has no pipeline by hand".into());
-        let (Device::Vulkan(vulkan), Consumer::Vulkan(shader)) = (link.right(), consumer) else {
+        let (Device::Vulkan(vulkan), Consumer::Shader(shader)) = (link.right(), consumer) else {
             return Err(unfit());
         };
         let recording = Recording::new(vulkan, "shade by hand")?;

@@ -8,7 +8,7 @@ use syncline::trace::Trace;
 use syncline::{Device, Link, WaitMode, share};
 
 use super::{Call, Floor, Row};
-use crate::frames::{Order, Pipeline, Size, expected};
+use crate::frames::{Order, Pipeline, Size, expected_shades};
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
@@ -80,8 +80,8 @@ fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let size = size(software);
     // Room for any number of rounds.
     let trace = Arc::new(Trace::with_capacity(usize::MAX));
-    let followed = Pipeline::new(&link, size)?.traced(trace.clone())?;
-    let alone = Pipeline::new(&link, size)?;
+    let followed = Pipeline::shading(&link, size)?.traced(trace.clone())?;
+    let alone = Pipeline::shading(&link, size)?;
     let made = [const { Cell::new(0_u32) }; 2];
     let by = |pipeline: &Pipeline, made: &Cell<u32>, frames| -> Outcome<()> {
         pipeline.advance(made.get(), frames, Order::Timelines, WaitMode::Spin)?;
@@ -133,7 +133,7 @@ fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
 fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
     let size = size(software);
-    let ours = Pipeline::new(&link, size)?;
+    let ours = Pipeline::shading(&link, size)?;
     let (raw, floor) = (
         ByHand::new(&link, size, false)?,
         ByHand::new(&link, size, true)?,
@@ -155,7 +155,7 @@ fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
         by_syncline(COMPARED, Order::Timelines)?;
         by_raw(COMPARED)?;
         by_floor(COMPARED)?;
-        let right = expected(size, COMPARED);
+        let right = expected_shades(size, COMPARED);
         for (whose, frame) in [
             ("our", ours.frame(COMPARED - 1)),
             ("the raw", raw.frame(COMPARED - 1)),

@@ -12,7 +12,8 @@ use super::processes::{LEFT_ALONE, Until};
 use super::{Args, reference};
 use crate::failure::Failure;
 use crate::output::{complain, say};
-use syncline_bench::frames::{Order, Pipeline, Size};
+use syncline_bench::frames::scene::View;
+use syncline_bench::frames::{Order, Pipeline};
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
 use syncline_conformance::workload::Equipped;
@@ -36,15 +37,12 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
     }
     let equipped = Equipped::new(device.clone())?;
     let queue = device.queue(QueueKind::Compute, "fault")?;
-    let size = Size {
-        width: args.size,
-        height: args.size,
-    };
+    let view = View::of_field(args.size);
     let link = connect(&pair.producer, &pair.consumer);
-    let expected = reference(size, args.frames);
+    let expected = reference(view, args.frames);
     let mut until = Until::default();
     let (mut begun, mut fault_told) = (None, None);
-    let ran = Pipeline::new(&link, size)?.run(args.frames, Order::Timelines, |frame, rgba| {
+    let ran = Pipeline::scene(&link, view)?.run(args.frames, Order::Timelines, |frame, rgba| {
         if expected.recv().is_ok_and(|right| right == rgba) {
             until.whole = u64::from(frame) + 1;
         } else {

@@ -23,7 +23,7 @@ use syncline_conformance::report;
 pub(super) enum Victim {
     /// The process that simulates
     Producer,
-    /// The process that shades
+    /// The process that draws
     Consumer,
 }
 

@@ -21,8 +21,9 @@ use syncline::{Device, Found, Inventory, Link, connect, info::BackendKind};
 use self::runs::{Runs, rounded};
 use crate::failure::Failure;
 use crate::output::say;
-use syncline_bench::frames::compute::reference::{Reference, shade};
-use syncline_bench::frames::{Order, Pipeline, Size};
+use syncline_bench::frames::compute::reference::Reference;
+use syncline_bench::frames::scene::{View, reference::draw};
+use syncline_bench::frames::{Order, Pipeline};
 use syncline_conformance::inventory::{device_lines, left_out};
 use syncline_conformance::report;
 
@@ -34,13 +35,14 @@ pub(crate) struct Args {
     /// Frames to make; by default 60 with --software, which is slow
     #[arg(long, default_value_t = usual(300, 60), value_parser = value_parser!(u32).range(1..=1_000_000))]
     frames: u32,
-    /// Width and height of a frame; by default 128 with --software
+    /// Cells of a row of the field of waves; by default 128 with --software. A picture is twice as
+    /// many pixels wide, at most 2048
     #[arg(long, default_value_t = usual(512, 128), value_parser = value_parser!(u32).range(16..=4096))]
     size: u32,
     /// The device that simulates: host, cuda, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
     producer: Option<String>,
-    /// The device that shades: host, cuda, vulkan, or a device by name or index
+    /// The device that draws: host, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
     consumer: Option<String>,
     /// Write every frame to this folder
@@ -116,15 +118,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         say!("because    {}", pair.why);
         say!("ordered by {} ({})", link.mechanism(), link.why());
     }
-    let size = Size {
-        width: args.size,
-        height: args.size,
-    };
-    let verdict = verify(args, &link, size)?;
+    let view = View::of_field(args.size);
+    let verdict = verify(args, &link, view)?;
     // Comparing takes longer than making a frame. So the speed is measured without it.
     let (mut fps, mut trace) = (None, None);
     if !args.no_sync {
-        let runs = Runs::new(&link, size, args.frames);
+        let runs = Runs::new(&link, view, args.frames);
         let usual = runs.fps(Order::HostSynchronized)?;
         fps = Some((runs.fps(Order::Timelines)?, usual));
         if traced {
@@ -189,16 +188,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Makes every frame and compares it with the reference.
-fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
+fn verify(args: &Args, link: &Link, view: View) -> Result<Verdict, Failure> {
     let order = if args.no_sync {
         Order::None
     } else {
         Order::Timelines
     };
-    let expected = reference(size, args.frames);
+    let expected = reference(view, args.frames);
     let bar = progress(args.frames);
     let mut verdict = Verdict::default();
-    Pipeline::new(link, size)?.run(args.frames, order, |frame, rgba| {
+    Pipeline::scene(link, view)?.run(args.frames, order, |frame, rgba| {
         // The reference thread makes as many frames.
         if expected.recv().is_ok_and(|right| right == rgba) {
             verdict.verified += 1;
@@ -207,7 +206,7 @@ fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
         }
         bar.inc(1);
         match &args.png {
-            Some(folder) => picture::write(folder, frame, size, rgba),
+            Some(folder) => picture::write(folder, frame, view.picture(), rgba),
             None => Ok(()),
         }
     })?;
@@ -216,13 +215,13 @@ fn verify(args: &Args, link: &Link, size: Size) -> Result<Verdict, Failure> {
 }
 
 /// Makes the expected frames on a thread of its own, a little before they are needed.
-fn reference(size: Size, frames: u32) -> Receiver<Vec<u32>> {
+fn reference(view: View, frames: u32) -> Receiver<Vec<u32>> {
     let (send, receive) = sync_channel(8);
     thread::spawn(move || {
-        let mut reference = Reference::new(size.width, size.height);
+        let mut reference = Reference::new(view.field().width, view.field().height);
         for _ in 0..frames {
             let heights = reference.advance_frame();
-            if send.send(shade(heights, size.width, size.height)).is_err() {
+            if send.send(draw(&view, heights)).is_err() {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! The demo by two processes: one simulates, the other shades and compares every frame.
+//! The demo by two processes: one simulates, the other draws and compares every frame.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -12,8 +12,8 @@ use super::kill::Victim;
 use super::{Args, Verdict, name, picture, progress, reference};
 use crate::failure::Failure;
 use crate::output::{complain, say};
-use syncline_bench::frames::Size;
 use syncline_bench::frames::across::{Consuming, Producing, Role};
+use syncline_bench::frames::scene::View;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
 
@@ -37,7 +37,7 @@ pub(super) const WRONG: &str = "wrong ";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Options {
-    /// Make the frames by two processes: this one shades and compares, and starts one that
+    /// Make the frames by two processes: this one draws and compares, and starts one that
     /// simulates
     #[arg(long)]
     processes: bool,
@@ -201,18 +201,11 @@ fn loss(error: &Failure) -> Option<String> {
     None
 }
 
-const fn size(args: &Args) -> Size {
-    Size {
-        width: args.size,
-        height: args.size,
-    }
-}
-
 fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<ExitCode, Failure> {
     let (device, name) = device(inventory, Role::Producer, args)?;
     say!("producer   {name}, process {}", std::process::id());
     say!("consumer   {}", endpoint.peer());
-    let made = Producing::new(&device, size(args), endpoint);
+    let made = Producing::new(&device, View::of_field(args.size).field(), endpoint);
     let producing = match made {
         Ok(producing) => producing,
         Err(error) => {
@@ -237,12 +230,13 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
 
 fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<ExitCode, Failure> {
     let (device, name) = device(inventory, Role::Consumer, args)?;
+    let view = View::of_field(args.size);
     let lines = !args.json;
     if lines {
         say!("producer   {}", endpoint.peer());
         say!("consumer   {name}, process {}", std::process::id());
     }
-    let made = Consuming::new(&device, size(args), endpoint);
+    let made = Consuming::new(&device, view, endpoint);
     let consuming = match made {
         Ok(consuming) => consuming,
         Err(error) => {
@@ -252,7 +246,7 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     if lines {
         say!("ordered by {}", consuming.mechanism());
     }
-    let expected = reference(size(args), args.frames);
+    let expected = reference(view, args.frames);
     let bar = progress(args.frames);
     let mut verdict = Verdict::default();
     let mut whole = 0;
@@ -272,7 +266,7 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
         }
         bar.inc(1);
         match &args.png {
-            Some(folder) => picture::write(folder, frame, size(args), rgba),
+            Some(folder) => picture::write(folder, frame, view.picture(), rgba),
             None => Ok(()),
         }
     });

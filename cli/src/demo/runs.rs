@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use syncline::Link;
 use syncline::trace::{Recording, Trace};
-use syncline_bench::frames::{Order, Pipeline, Size, expected};
+use syncline_bench::frames::scene::View;
+use syncline_bench::frames::{Order, Pipeline, expected};
 
 use crate::failure::Failure;
 
@@ -15,32 +16,32 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs whose speed is measured.
 pub(super) struct Runs<'l> {
     link: &'l Link,
-    size: Size,
+    view: View,
     frames: u32,
     /// The expected last frame of each run.
     last: Vec<u32>,
 }
 
 impl<'l> Runs<'l> {
-    pub(super) fn new(link: &'l Link, size: Size, frames: u32) -> Self {
+    pub(super) fn new(link: &'l Link, view: View, frames: u32) -> Self {
         Self {
             link,
-            size,
+            view,
             frames,
-            last: expected(size, frames),
+            last: expected(&view, frames),
         }
     }
 
     /// Frames per second of one run.
     pub(super) fn fps(&self, order: Order) -> Result<f64, Failure> {
-        let pipeline = Pipeline::new(self.link, self.size)?;
+        let pipeline = Pipeline::scene(self.link, self.view)?;
         Ok(pipeline.timed(self.frames, order, &self.last)?)
     }
 
     /// Frames per second of one traced run, and the recording.
     pub(super) fn traced(&self) -> Result<(f64, Recording), Failure> {
         let trace = Arc::new(Trace::new());
-        let pipeline = Pipeline::new(self.link, self.size)?.traced(trace.clone())?;
+        let pipeline = Pipeline::scene(self.link, self.view)?.traced(trace.clone())?;
         let fps = pipeline.timed(self.frames, Order::Timelines, &self.last)?;
         let trace = Arc::into_inner(trace)
             .ok_or_else(|| Failure::Words("the trace is still in use".into()))?;

@@ -180,7 +180,7 @@ fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
     );
     let report = json(&out);
     let said = &report["trace"];
-    // Nine frames, each simulated and shaded. Each submission but the first ones waits.
+    // Nine frames, each simulated and drawn. Each submission but the first ones waits.
     for (key, least) in [
         ("submissions", 18),
         ("timed", 18),
@@ -197,7 +197,7 @@ fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
         assert!(said[key].as_f64() > Some(0.0), "{key}: {report}");
     }
     let text = fs::read_to_string(&trace).expect("the trace");
-    assert!(text.contains("simulate 3") && text.contains("shade 8"));
+    assert!(text.contains("simulate 3") && text.contains("draw 8"));
     assert!(json(&text)["traceEvents"].as_array().map(Vec::len) > Some(40));
     let picture = fs::read_to_string(&picture).expect("the picture");
     assert!(
@@ -337,16 +337,16 @@ fn a_closed_standard_output_is_no_panic() {
 
 /// On any driver: the third frame cannot be written while work is in flight.
 #[rstest]
-#[case::host("host")]
-#[case::vulkan("vulkan")]
-#[case::cuda("cuda")]
-fn an_error_in_the_middle_is_no_crash(#[case] device: &str) {
+#[case::host("host", "host")]
+#[case::vulkan("vulkan", "vulkan")]
+#[case::cuda("cuda", "host")]
+fn an_error_in_the_middle_is_no_crash(#[case] device: &str, #[case] consumer: &str) {
     let folder = scratch(&format!("in-the-way-{device}"));
     fs::create_dir_all(folder.join("frame-0003.png")).expect("a folder");
     let png = folder.to_str().expect("UTF-8");
     let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
         .args(["--frames", "40", "--size", "128", "--png", png])
-        .args(["--producer", device, "--consumer", device])
+        .args(["--producer", device, "--consumer", consumer])
         .output()
         .expect("the command starts");
     let error = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,7 @@
-//! The kernels of the demo: a wave field in fixed-point integers, and a shader.
+//! The kernels of the demo: a wave field in fixed-point integers.
 //!
-//! The shader turns the field into a picture. Both exist once for each place where they can run.
+//! They exist once for each place where they can run. The shader shows the field from above, for
+//! the row `interop.frames`. The picture of the demo is a [`scene`](super::scene).
 //!
 //! # One formula, four spellings
 //!

@@ -12,18 +12,13 @@
 //! Vulkan leaves to the device whether a pixel is inside whose middle is on an edge. All devices
 //! have the top-left rule of Direct3D, and so has the reference.
 
-#![cfg_attr(
-    not(test),
-    allow(dead_code, reason = "only tests draw, until the demo shares images")
-)]
-
 #[cfg(feature = "vulkan")]
-mod image;
+pub(crate) mod image;
 #[cfg(feature = "vulkan")]
 mod pipeline;
 pub mod reference;
 #[cfg(feature = "vulkan")]
-mod renderer;
+pub(crate) mod renderer;
 #[cfg(all(test, feature = "vulkan"))]
 mod tests;
 mod view;

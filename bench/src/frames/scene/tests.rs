@@ -1,118 +1,57 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-#![allow(unsafe_code, reason = "drawing is raw Vulkan, as in an application")]
 
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ash::vk;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::{self, Recorder};
 use syncline::{Buffer, Device, Inventory, ProbeOptions, QueueKind};
 
-use super::image::{Image, Memory, whole};
 use super::reference::draw;
-use super::renderer::{HEIGHTS, Renderer};
 use super::{FRAGMENT_SPV, VERTEX_SPV, View};
 use crate::frames::compute::reference::Reference;
 use crate::frames::compute::{DELAY_SPV, SHADE_SPV, STEP_SPV};
+use crate::frames::stage::{Between, painter::Painter};
 use crate::raw::vulkan::is_software;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A device with an image of heights, a renderer of it, and the buffers before and behind them.
+/// The stage on a device, with one slot and one picture.
 struct Drawing {
     queue: vulkan::Queue,
-    view: View,
+    painter: Arc<Painter>,
     heights: Buffer,
-    renderer: Renderer,
-    image: Image,
     picture: Buffer,
 }
 
 impl Drawing {
-    fn new(device: &vulkan::Device, view: View) -> Arc<Self> {
-        let memory = Memory::new(device).unwrap();
-        let side = view.side.cast_unsigned();
-        let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
-        let image = Image::new(&memory, HEIGHTS, [side, side], usage).unwrap();
-        // SAFETY: the image is as required, and `draw` waits for the device before it returns.
-        let renderer = unsafe {
-            Renderer::new(&memory, view, &[image.raw], vk::ImageLayout::GENERAL).unwrap()
-        };
+    fn new(device: &vulkan::Device, view: View) -> Self {
         let of = Device::Vulkan(device.clone());
-        let pixels = 4 * u64::from((view.width * view.height).cast_unsigned());
-        Arc::new(Self {
+        let heights = Buffer::host_visible(&of, view.field().bytes()).unwrap();
+        let picture = Buffer::host_visible(&of, view.picture().bytes()).unwrap();
+        let slots = Between::Buffers(vec![heights.clone()]);
+        let readbacks = vec![picture.clone()];
+        Self {
             queue: device.queue(QueueKind::Graphics, "draw").unwrap(),
-            view,
-            heights: Buffer::host_visible(&of, 4 * u64::from(side * side)).unwrap(),
-            image,
-            renderer,
-            picture: Buffer::host_visible(&of, pixels).unwrap(),
-        })
+            painter: Arc::new(Painter::new(device, view, slots, readbacks).unwrap()),
+            heights,
+            picture,
+        }
     }
 
     /// Draws `heights` and returns the pixels.
-    fn draw(self: &Arc<Self>, heights: &[u32]) -> Vec<u32> {
+    fn draw(&self, heights: &[u32]) -> Vec<u32> {
         for (to, from) in self.heights.words().unwrap().iter().zip(heights) {
             to.store(*from, Ordering::Relaxed);
         }
-        let drawing = self.clone();
-        let record = move |recorder: &mut Recorder<'_>| {
-            let commands = recorder.command_buffer()?;
-            drawing.record(recorder.device(), commands);
-            Ok(())
-        };
+        let painter = self.painter.clone();
+        let record = move |recorder: &mut Recorder<'_>| painter.record(recorder, 0, 0);
         self.queue.submit(&[], record, &[]).unwrap();
         self.queue.idle(PATIENCE).unwrap();
         let words = self.picture.words().unwrap().iter();
         words.map(|word| word.load(Ordering::Relaxed)).collect()
-    }
-
-    fn record(&self, raw: &ash::Device, commands: vk::CommandBuffer) {
-        let (Buffer::Vulkan(heights), Buffer::Vulkan(picture)) = (&self.heights, &self.picture)
-        else {
-            unreachable!("both are of a Vulkan device");
-        };
-        let barrier = |from, to| {
-            vk::ImageMemoryBarrier::default()
-                .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
-                .dst_access_mask(vk::AccessFlags::TRANSFER_WRITE | vk::AccessFlags::SHADER_READ)
-                .old_layout(from)
-                .new_layout(to)
-                .image(self.image.raw)
-                .subresource_range(whole(HEIGHTS))
-        };
-        let side = self.view.side.cast_unsigned();
-        let all = vk::BufferImageCopy::default()
-            .image_subresource(vk::ImageSubresourceLayers {
-                aspect_mask: vk::ImageAspectFlags::COLOR,
-                layer_count: 1,
-                ..Default::default()
-            })
-            .image_extent(vk::Extent3D {
-                width: side,
-                height: side,
-                depth: 1,
-            });
-        let general = vk::ImageLayout::GENERAL;
-        let stages = vk::PipelineStageFlags::TRANSFER | vk::PipelineStageFlags::VERTEX_SHADER;
-        let order = |from| {
-            let barriers = [barrier(from, general)];
-            let none = vk::DependencyFlags::empty();
-            // SAFETY: the command buffer is being recorded, and the image is of this device.
-            unsafe {
-                raw.cmd_pipeline_barrier(commands, stages, stages, none, &[], &[], &barriers);
-            }
-        };
-        order(vk::ImageLayout::UNDEFINED);
-        // SAFETY: as above. The buffers have the sizes of the images.
-        unsafe {
-            raw.cmd_copy_buffer_to_image(commands, heights.raw(), self.image.raw, general, &[all]);
-            order(general);
-            self.renderer.record(commands, 0, picture.raw());
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The camera of the scene, and the numbers that the shaders take.
 
+use crate::frames::Size;
+
 /// A picture of a square field of heights.
 ///
 /// These are the push constants of both shaders, in this order. The camera is above the water and
@@ -54,6 +56,31 @@ impl View {
             lift: wavelength * 6400 / side,
             steep: wavelength * 5 / 4,
             whole: whole.clamp(1, 255),
+        }
+    }
+
+    /// The picture of the demo of a field with `side` cells in a row, twice as many pixels.
+    #[must_use]
+    pub fn of_field(side: u32) -> Self {
+        Self::new(2 * side, side * 5 / 4, side)
+    }
+
+    /// The size of the field.
+    #[must_use]
+    pub const fn field(&self) -> Size {
+        let side = self.side.cast_unsigned();
+        Size {
+            width: side,
+            height: side,
+        }
+    }
+
+    /// The size of the picture.
+    #[must_use]
+    pub const fn picture(&self) -> Size {
+        Size {
+            width: self.width.cast_unsigned(),
+            height: self.height.cast_unsigned(),
         }
     }
 

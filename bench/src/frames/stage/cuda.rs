@@ -12,7 +12,7 @@ use std::time::Duration;
 use syncline::Result;
 use syncline::cuda::{self, Buffer, Function, Recorder};
 
-use super::foreign;
+use super::{Between, foreign};
 use crate::frames::Size;
 use crate::frames::compute::{
     FRAME_BUFFER, GROUP_SIDE, STEPS_PER_FRAME, StepParams, WAVE_PTX, group_count, prev_buffer,
@@ -23,21 +23,29 @@ pub(crate) struct Waves {
     size: Size,
     pub(crate) field: [Buffer; 2],
     pub(crate) slots: Vec<Buffer>,
+    /// In place of the slots, if there are any.
+    #[cfg(feature = "vulkan")]
+    images: Vec<syncline::cuda::Image>,
     pub(crate) step: Function,
     delay: Function,
 }
 
 impl Waves {
-    pub(crate) fn new(
-        device: &cuda::Device,
-        size: Size,
-        slots: Vec<syncline::Buffer>,
-    ) -> Result<Self> {
+    pub(crate) fn new(device: &cuda::Device, size: Size, between: Between) -> Result<Self> {
+        #[cfg(feature = "vulkan")]
+        if let Between::Images(images) = &between {
+            let images = images.iter().map(|image| image.cuda().cloned());
+            let images = images.collect::<Result<_>>()?;
+            let without = Self::new(device, size, Between::Buffers(Vec::new()))?;
+            return Ok(Self { images, ..without });
+        }
         let module = device.module(WAVE_PTX)?;
         Ok(Self {
             size,
             field: [device.buffer(size.bytes())?, device.buffer(size.bytes())?],
-            slots: buffers(slots)?,
+            slots: buffers(between.buffers()?)?,
+            #[cfg(feature = "vulkan")]
+            images: Vec::new(),
             step: module.function(c"step")?,
             delay: module.function(c"delay")?,
         })
@@ -77,53 +85,12 @@ impl Waves {
         }
         // The recorder does not know the memory behind a kernel's pointers.
         recorder.keep(self.clone());
-        recorder.copy(&self.field[FRAME_BUFFER], &self.slots[slot])
-    }
-}
-
-/// The shader.
-pub(crate) struct Shader {
-    size: Size,
-    pub(crate) slots: Vec<Buffer>,
-    pub(crate) readbacks: Vec<Buffer>,
-    pub(crate) rgba: Buffer,
-    pub(crate) shade: Function,
-}
-
-impl Shader {
-    pub(crate) fn new(
-        device: &cuda::Device,
-        size: Size,
-        slots: Vec<syncline::Buffer>,
-        readbacks: Vec<syncline::Buffer>,
-    ) -> Result<Self> {
-        Ok(Self {
-            size,
-            slots: buffers(slots)?,
-            readbacks: buffers(readbacks)?,
-            // Pixels are written to fast memory, and copied to memory that the host can read.
-            rgba: device.buffer(size.bytes())?,
-            shade: device.module(WAVE_PTX)?.function(c"shade")?,
-        })
-    }
-
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        recorder: &mut Recorder<'_>,
-        slot: usize,
-        readback: usize,
-    ) -> Result<()> {
-        let mut buffers = [self.slots[slot].pointer(), self.rgba.pointer()];
-        let mut size = [self.size.width, self.size.height];
-        let mut parameters: Vec<_> = buffers
-            .iter_mut()
-            .map(pointer)
-            .chain(size.iter_mut().map(pointer))
-            .collect();
-        // SAFETY: `shade` takes two pointers to width * height words each, then width and height.
-        unsafe { recorder.launch(&self.shade, grid(self.size), BLOCK, &mut parameters)? };
-        recorder.keep(self.clone());
-        recorder.copy(&self.rgba, &self.readbacks[readback])
+        let newest = &self.field[FRAME_BUFFER];
+        #[cfg(feature = "vulkan")]
+        if let Some(image) = self.images.get(slot) {
+            return recorder.copy_buffer_to_image(newest, image, 0);
+        }
+        recorder.copy(newest, &self.slots[slot])
     }
 }
 

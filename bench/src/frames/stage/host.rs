@@ -8,8 +8,10 @@ use syncline::host::Recorder;
 use syncline::{Buffer, Result};
 
 use crate::frames::Size;
-use crate::frames::compute::reference::{shade_into, step};
+use crate::frames::compute::reference::step;
 use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
+use crate::frames::scene::View;
+use crate::frames::scene::reference::draw;
 
 /// The wave field.
 pub(crate) struct Waves {
@@ -57,17 +59,17 @@ impl Waves {
     }
 }
 
-/// The shader.
-pub(crate) struct Shader {
-    size: Size,
+/// Draws the scene.
+pub(crate) struct Painter {
+    view: View,
     slots: Arc<[Buffer]>,
     readbacks: Arc<[Buffer]>,
 }
 
-impl Shader {
-    pub(crate) fn new(size: Size, slots: Vec<Buffer>, readbacks: Vec<Buffer>) -> Self {
+impl Painter {
+    pub(crate) fn new(view: View, slots: Vec<Buffer>, readbacks: Vec<Buffer>) -> Self {
         Self {
-            size,
+            view,
             slots: slots.into(),
             readbacks: readbacks.into(),
         }
@@ -79,11 +81,13 @@ impl Shader {
         slot: usize,
         readback: usize,
     ) -> Result<()> {
-        let (size, slots, readbacks) = (self.size, self.slots.clone(), self.readbacks.clone());
+        let (view, slots, readbacks) = (self.view, self.slots.clone(), self.readbacks.clone());
         recorder.run(move || {
-            let heights = slots[slot].words().unwrap_or_default();
-            let rgba = readbacks[readback].words().unwrap_or_default();
-            shade_into(heights, rgba, size.width, size.height);
+            let rgba = draw(&view, slots[slot].words().unwrap_or_default());
+            let words = readbacks[readback].words().unwrap_or_default();
+            for (to, from) in words.iter().zip(rgba) {
+                to.store(from, Ordering::Relaxed);
+            }
         });
         Ok(())
     }

@@ -4,6 +4,8 @@
 pub(crate) mod cuda;
 mod host;
 #[cfg(feature = "vulkan")]
+pub(crate) mod painter;
+#[cfg(feature = "vulkan")]
 pub(crate) mod vulkan;
 #[cfg(feature = "vulkan")]
 mod vulkan_kernel;
@@ -11,15 +13,42 @@ mod vulkan_kernel;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "vulkan")]
+use syncline::Image;
+use syncline::backend::Device as _;
 use syncline::{Buffer, Device, Error, Recorder, Result};
 
 use crate::frames::Size;
+use crate::frames::scene::View;
 
 /// An error for a recorder or memory of another backend, which is a mistake in this program.
 fn foreign() -> Error {
     Error::work(std::io::Error::other(
         "a stage was given another backend's recorder or memory",
     ))
+}
+
+/// The slots between producer and consumer, as one of them sees them.
+pub(crate) enum Between {
+    Buffers(Vec<Buffer>),
+    #[cfg(feature = "vulkan")]
+    Images(Vec<Image>),
+}
+
+impl From<Vec<Buffer>> for Between {
+    fn from(buffers: Vec<Buffer>) -> Self {
+        Self::Buffers(buffers)
+    }
+}
+
+impl Between {
+    pub(crate) fn buffers(self) -> Result<Vec<Buffer>> {
+        match self {
+            Self::Buffers(buffers) => Ok(buffers),
+            #[cfg(feature = "vulkan")]
+            Self::Images(_) => Err(foreign()),
+        }
+    }
 }
 
 /// Advances the wave field and puts each frame's heights into a slot.
@@ -33,7 +62,8 @@ pub(crate) enum Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(device: &Device, size: Size, slots: Vec<Buffer>) -> Result<Self> {
+    pub(crate) fn new(device: &Device, size: Size, slots: impl Into<Between>) -> Result<Self> {
+        let slots = slots.into();
         Ok(match device {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
@@ -41,7 +71,7 @@ impl Producer {
             Device::Vulkan(device) => {
                 Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?))
             }
-            _ => Self::Host(Arc::new(host::Waves::new(size, slots))),
+            _ => Self::Host(Arc::new(host::Waves::new(size, slots.buffers()?))),
         })
     }
 
@@ -71,37 +101,71 @@ impl Producer {
     }
 }
 
-/// Shades the heights of a slot and puts the pixels where the host reads them.
+/// Makes pixels of the heights of a slot, where the host reads them.
 #[derive(Clone)]
 pub(crate) enum Consumer {
-    Host(Arc<host::Shader>),
-    #[cfg(feature = "cuda")]
-    Cuda(Arc<cuda::Shader>),
+    /// Draws the scene.
+    Host(Arc<host::Painter>),
+    /// Draws the scene.
     #[cfg(feature = "vulkan")]
-    Vulkan(Arc<vulkan::Shader>),
+    Vulkan(Arc<painter::Painter>),
+    /// Shades the heights from above, for the benchmark.
+    #[cfg(feature = "vulkan")]
+    Shader(Arc<vulkan::Shader>),
 }
 
 impl Consumer {
-    pub(crate) fn new(
+    /// Draws the scene.
+    pub(crate) fn painter(
+        device: &Device,
+        view: View,
+        slots: impl Into<Between>,
+        readbacks: Vec<Buffer>,
+    ) -> Result<Self> {
+        let slots = slots.into();
+        match device {
+            Device::Host(_) => Ok(Self::Host(Arc::new(host::Painter::new(
+                view,
+                slots.buffers()?,
+                readbacks,
+            )))),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(device) => Ok(Self::Vulkan(Arc::new(painter::Painter::new(
+                device, view, slots, readbacks,
+            )?))),
+            _ => Err(Error::unsupported(
+                device.object(),
+                "draw the frames of the demo",
+                "only Vulkan and the host draw them",
+            )),
+        }
+    }
+
+    /// Shades the heights on Vulkan, without a picture in perspective.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn shader(
         device: &Device,
         size: Size,
         slots: Vec<Buffer>,
         readbacks: Vec<Buffer>,
     ) -> Result<Self> {
-        Ok(match device {
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => {
-                Self::Cuda(Arc::new(cuda::Shader::new(device, size, slots, readbacks)?))
-            }
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Self::Vulkan(Arc::new(vulkan::Shader::new(
-                device, size, slots, readbacks,
-            )?)),
-            _ => Self::Host(Arc::new(host::Shader::new(size, slots, readbacks))),
-        })
+        let Device::Vulkan(device) = device else {
+            return Err(foreign());
+        };
+        let shader = vulkan::Shader::new(device, size, slots, readbacks)?;
+        Ok(Self::Shader(Arc::new(shader)))
     }
 
-    /// Records the shading of `slot` into `readback`.
+    /// Records what comes before the first frame.
+    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        match (self, recorder) {
+            #[cfg(feature = "vulkan")]
+            (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => painter.begin(recorder),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the drawing of `slot` into `readback`.
     pub(crate) fn record(
         &self,
         recorder: &mut Recorder<'_>,
@@ -109,15 +173,15 @@ impl Consumer {
         readback: usize,
     ) -> Result<()> {
         match (self, recorder) {
-            (Self::Host(shader), Recorder::Host(recorder)) => {
-                shader.record(recorder, slot, readback)
-            }
-            #[cfg(feature = "cuda")]
-            (Self::Cuda(shader), Recorder::Cuda(recorder)) => {
-                shader.record(recorder, slot, readback)
+            (Self::Host(painter), Recorder::Host(recorder)) => {
+                painter.record(recorder, slot, readback)
             }
             #[cfg(feature = "vulkan")]
-            (Self::Vulkan(shader), Recorder::Vulkan(recorder)) => {
+            (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => {
+                painter.record(recorder, slot, readback)
+            }
+            #[cfg(feature = "vulkan")]
+            (Self::Shader(shader), Recorder::Vulkan(recorder)) => {
                 shader.record(recorder, slot, readback)
             }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]

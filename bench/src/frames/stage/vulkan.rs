@@ -12,8 +12,8 @@ use ash::vk;
 use syncline::Result;
 use syncline::vulkan::{self, Buffer, Recorder};
 
-use super::foreign;
 use super::vulkan_kernel::{Bindings, Kernel};
+use super::{Between, foreign};
 use crate::frames::Size;
 use crate::frames::compute::{
     DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, SHADE_SPV, STEP_SPV, STEPS_PER_FRAME,
@@ -28,6 +28,8 @@ pub(crate) struct Waves {
     size: Size,
     pub(crate) field: [Buffer; 2],
     pub(crate) slots: Vec<Buffer>,
+    /// In place of the slots, if there are any.
+    images: Vec<vulkan::Image>,
     pub(crate) step: Arc<Kernel>,
     /// Which of the two buffers is `prev`.
     pub(crate) roles: [Bindings; 2],
@@ -35,11 +37,11 @@ pub(crate) struct Waves {
 }
 
 impl Waves {
-    pub(crate) fn new(
-        device: &vulkan::Device,
-        size: Size,
-        slots: Vec<syncline::Buffer>,
-    ) -> Result<Self> {
+    pub(crate) fn new(device: &vulkan::Device, size: Size, between: Between) -> Result<Self> {
+        let (slots, images) = match between {
+            Between::Buffers(slots) => (buffers(slots)?, Vec::new()),
+            Between::Images(images) => (Vec::new(), self::images(&images)?),
+        };
         let field = [
             device.device_buffer(size.bytes(), STORAGE)?,
             device.device_buffer(size.bytes(), STORAGE)?,
@@ -53,7 +55,8 @@ impl Waves {
         Ok(Self {
             size,
             field,
-            slots: buffers(slots)?,
+            slots,
+            images,
             step,
             roles,
             delay,
@@ -69,7 +72,6 @@ impl Waves {
     ) -> Result<()> {
         let Size { width, height } = self.size;
         let commands = recorder.command_buffer()?;
-        let slot = &self.slots[slot];
         if frame == 0 {
             for buffer in &self.field {
                 recorder.fill_buffer(buffer, 0)?;
@@ -91,10 +93,15 @@ impl Waves {
             );
             recorder.order()?;
         }
-        recorder.acquire(slot)?;
-        copy_last(recorder, commands, &self.field[FRAME_BUFFER], slot);
         // The recorder does not know the buffers and kernels of a dispatch.
         recorder.keep(self.clone());
+        let newest = &self.field[FRAME_BUFFER];
+        if let Some(image) = self.images.get(slot) {
+            return recorder.copy_buffer_to_image(newest, image, 0);
+        }
+        let slot = &self.slots[slot];
+        recorder.acquire(slot)?;
+        copy_last(recorder, commands, newest, slot);
         Ok(())
     }
 }
@@ -219,7 +226,11 @@ impl Delay {
     }
 }
 
-fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
+pub(super) fn images(images: &[syncline::Image]) -> Result<Vec<vulkan::Image>> {
+    images.iter().map(|image| image.vulkan().cloned()).collect()
+}
+
+pub(super) fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
     let buffer = |memory| match memory {
         syncline::Buffer::Vulkan(buffer) => Ok(buffer),
         _ => Err(foreign()),
