@@ -1031,6 +1031,15 @@ mod devices {
             mem_host_get_device_pointer: device_pointer,
             ..Symbols::idle()
         };
+        device_of(symbols, context, optional)
+    }
+
+    /// A device of a driver whose functions do nothing.
+    pub(crate) fn idle_device() -> Device {
+        device_of(Symbols::idle(), null_mut(), Optional::none())
+    }
+
+    fn device_of(symbols: Symbols, context: sys::CUcontext, optional: Optional) -> Device {
         let driver = Driver::of(symbols, optional);
         let object = Object::new("device", "emulated");
         let info = driver.info(0).unwrap();
