@@ -38,7 +38,7 @@ pub(super) fn wanted() -> Option<String> {
     std::env::var(WANTED).ok()
 }
 
-/// Runs `region` between two breakpoints, for the tracer. The calling thread is traced from then on.
+/// Runs `region` between two breakpoints, for the tracer, which traces this thread from then on.
 ///
 /// Ends the process with [`REFUSED`] if the system lets no process be traced.
 pub(super) fn counted<T>(region: impl FnOnce() -> T) -> T {
