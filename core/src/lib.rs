@@ -95,8 +95,8 @@ pub mod error {
 /// ```
 pub mod handle {
     pub use crate::base::handle::{
-        BinaryFd, HandleKind, MemoryFd, MemoryInfo, Origin, Payload, PayloadUse, Rejected, SyncFd,
-        TimelineFd, Transference,
+        BinaryFd, HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Payload, PayloadUse,
+        Rejected, SyncFd, TimelineFd, Transference,
     };
     pub use crate::memory::counter::CounterFd;
     pub use crate::memory::{SharedWords, WordsFd};
@@ -117,10 +117,10 @@ pub mod handle {
 /// use syncline::error::Object;
 /// use syncline::image::{Format, ImageInfo, ImageUsage};
 ///
-/// let info = ImageInfo::d2(Format::Rgba8Unorm, 640, 480, ImageUsage::SAMPLED);
+/// let mut info = ImageInfo::d2(Format::Rgba8Unorm, 640, 480, ImageUsage::SAMPLED);
 /// assert!(info.check(&Object::new("my image", "")).is_ok());
-/// let levels = ImageInfo { levels: 11, ..info };
-/// let refused = levels.check(&Object::new("my image", "")).unwrap_err();
+/// info.levels = 11;
+/// let refused = info.check(&Object::new("my image", "")).unwrap_err();
 /// assert!(refused.to_string().contains("mipLevels 11"));
 /// ```
 pub mod image {

@@ -946,7 +946,7 @@ mod devices {
     use syncline_core::{
         Result,
         error::Object,
-        handle::{MemoryFd, MemoryInfo, Origin, TimelineFd},
+        handle::{MemoryContent, MemoryFd, MemoryInfo, Origin, TimelineFd},
         info::Info,
     };
 
@@ -1055,13 +1055,8 @@ mod devices {
         owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Allocation {
         let (end, _) = std::io::pipe().unwrap();
-        let info = MemoryInfo {
-            size,
-            length: size,
-            dedicated,
-            memory_type: None,
-            image: None,
-        };
+        let mut info = MemoryInfo::new(size, MemoryContent::Whole);
+        info.dedicated = dedicated;
         // SAFETY: this driver has no real memory.
         let handle = unsafe { MemoryFd::from_fd(end.into(), Origin::of(device.info()), info) };
         device.import_allocation(handle, owner).unwrap()

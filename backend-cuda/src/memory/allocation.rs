@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use syncline_core::backend::require_range;
-use syncline_core::handle::MemoryInfo;
+use syncline_core::handle::{MemoryContent, MemoryInfo};
 use syncline_core::image::ImageInfo;
 use syncline_core::{Error, Result, error::Object};
 
@@ -106,8 +106,8 @@ impl Allocation {
 
     /// Refuses a buffer, or another image, in memory that was made for one image (X9).
     pub(crate) fn require_made_for(&self, image: Option<&ImageInfo>) -> Result<()> {
-        match &self.0.info.image {
-            Some(made) if image != Some(made) => {
+        match &self.0.info.content {
+            MemoryContent::Image(made) if image != Some(made) => {
                 let asked = match image {
                     Some(image) => format!("hold the image {image:?}"),
                     None => "hold a buffer".to_owned(),

@@ -11,7 +11,7 @@ use syncline_core::Error;
 use syncline_core::backend::{ImportFd, memory_refused, size_refused};
 use syncline_core::{
     Result,
-    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
+    handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected},
     image::ImageInfo,
 };
 
@@ -32,8 +32,8 @@ impl Device {
     /// A Vulkan device or another CUDA device of the same GPU imports the handle, in any process.
     /// Calls `cuMemCreate`, `cuMemMap` and `cuMemExportToShareableHandle`. The allocation has the
     /// driver's granularity, which is 2 MiB on current GPUs. The handle's
-    /// [length](MemoryInfo::length) is `size`. The memory is not dedicated. Importers keep it when
-    /// the buffer is dropped.
+    /// [content](MemoryInfo::content) is a buffer of `size` bytes. The memory is not dedicated.
+    /// Importers keep it when the buffer is dropped.
     ///
     /// Freeing it does not wait for work, unlike other memory. Work of your own that uses the
     /// [address](Buffer::pointer) must [keep](crate::Recorder::keep) the buffer.
@@ -66,14 +66,8 @@ impl Device {
         let resource = Resource::Mapped(mapped);
         // SAFETY: just mapped with at least this many bytes, and owned by nothing else.
         let buffer = unsafe { Buffer::new(&self.inner().device_ref(), pointer, size, resource) };
-        let info = MemoryInfo {
-            size: whole,
-            length: size,
-            dedicated: false,
-            // Of Vulkan's types it has none.
-            memory_type: None,
-            image: None,
-        };
+        // It has no memory type of Vulkan.
+        let info = MemoryInfo::new(whole, MemoryContent::Buffer(size));
         // SAFETY: just exported, with these properties.
         let handle = unsafe { MemoryFd::from_fd(fd, Origin::of(self.info()), info) };
         Ok((buffer, handle))
@@ -104,7 +98,10 @@ impl Device {
     /// # Errors
     /// Same errors as [`Device::import_allocation`]. [`Error::Import`] for memory of an image.
     pub fn import_memory(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
-        let length = handle.info().length;
+        let length = match handle.info().content {
+            MemoryContent::Buffer(length) => length,
+            _ => handle.info().size,
+        };
         let imported = self
             .require_made_for(&handle, None)
             .and_then(|()| self.import(&handle, None))
@@ -134,8 +131,8 @@ impl Device {
 
     /// Refuses memory that was made for another image than `image` (X9).
     fn require_made_for(&self, handle: &MemoryFd, image: Option<ImageInfo>) -> Result<()> {
-        match handle.info().image {
-            Some(made) if image != Some(made) => {
+        match handle.info().content {
+            MemoryContent::Image(made) if image != Some(made) => {
                 let reason = format!("it was made for the image {made:?}");
                 Err(memory_refused(self.object(), handle, reason))
             }
@@ -153,11 +150,13 @@ impl Device {
         let refused = |reason| memory_refused(self.object(), handle, reason);
         let MemoryInfo {
             size,
-            length,
+            content,
             dedicated,
             ..
         } = handle.info();
-        if length > size {
+        if let MemoryContent::Buffer(length) = content
+            && length > size
+        {
             return Err(refused(format!(
                 "it is said to hold a buffer of {length} bytes"
             )));
@@ -215,13 +214,8 @@ mod tests {
         let device = emulated::device();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let inode = rustix::fs::fstat(&file).unwrap().st_ino;
-        let info = MemoryInfo {
-            size: 64,
-            length: 64,
-            dedicated: true,
-            memory_type: None,
-            image: None,
-        };
+        let mut info = MemoryInfo::new(64, MemoryContent::Buffer(64));
+        info.dedicated = true;
         // SAFETY: the emulated driver does not use the memory.
         let handle = unsafe { MemoryFd::from_fd(file.into(), Origin::of(device.info()), info) };
         // A deferred free makes the import try again when memory is short.
@@ -239,13 +233,7 @@ mod tests {
     fn exported_memory_has_the_size_that_the_driver_makes() {
         let device = emulated::device();
         let (buffer, handle) = device.export_buffer(64).unwrap();
-        let info = MemoryInfo {
-            size: 2 << 20,
-            length: 64,
-            dedicated: false,
-            memory_type: None,
-            image: None,
-        };
+        let info = MemoryInfo::new(2 << 20, MemoryContent::Buffer(64));
         assert_eq!((buffer.size(), handle.info()), (64, info));
         assert_eq!(handle.origin(), &Origin::of(device.info()));
         // The mapping keeps the memory.

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{
     Error,
-    handle::{MemoryFd, MemoryInfo, Origin, TimelineFd},
+    handle::{MemoryContent, MemoryFd, MemoryInfo, Origin, TimelineFd},
     info::Uuid,
     wait_any,
 };
@@ -98,13 +98,8 @@ fn hostile_handles_stay_with_the_caller() {
         still_the_callers(index, rejected.handle.into_fd());
     }
     for (index, fd) in hostile().into_iter().enumerate() {
-        let info = MemoryInfo {
-            size: 4096,
-            length: 4096,
-            dedicated: true,
-            memory_type: None,
-            image: None,
-        };
+        let mut info = MemoryInfo::new(4096, MemoryContent::Buffer(4096));
+        info.dedicated = true;
         // SAFETY: as above.
         let handle = unsafe { MemoryFd::from_fd(fd, origin.clone(), info) };
         let rejected = gpu.device.import_memory(handle).expect_err("no memory");

@@ -12,7 +12,7 @@ use ash::vk;
 use syncline_core::backend::memory_refused;
 use syncline_core::{
     Error, Result,
-    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected},
+    handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected},
     image::ImageInfo,
 };
 
@@ -26,7 +26,7 @@ use crate::memory::memory_type::is_made_by_cuda;
 impl Allocation {
     /// Exports a handle of the memory, with `vkGetMemoryFdKHR`.
     ///
-    /// The handle's [length](MemoryInfo::length) is the size of the allocation.
+    /// The handle's [content](MemoryInfo::content) is [`MemoryContent::Whole`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the memory was not allocated for export, or is dedicated: see
@@ -37,11 +37,11 @@ impl Allocation {
             let reason = "it is for one resource alone, which importers would have to make again";
             return Err(Error::unsupported(self.object(), "export memory", reason));
         }
-        self.export_with(self.size(), None)
+        self.export_with(MemoryContent::Whole)
     }
 
-    /// Same as [`Allocation::export`], for a buffer of `length` bytes or an image at the start.
-    fn export_with(&self, length: u64, image: Option<ImageInfo>) -> Result<MemoryFd> {
+    /// Same as [`Allocation::export`], for memory that was made for `content`.
+    fn export_with(&self, content: MemoryContent) -> Result<MemoryFd> {
         let (asked, inner) = ("export memory", self.inner());
         if !self.is_exportable() {
             let reason = "it was not allocated for export";
@@ -55,13 +55,9 @@ impl Allocation {
         let fd = unsafe { functions.get_memory_fd(&info) };
         let fd = inner.own_fd(self.object(), "vkGetMemoryFdKHR", fd)?;
         let origin = Origin::of(inner.info());
-        let info = MemoryInfo {
-            size: self.size(),
-            length,
-            dedicated: self.is_dedicated(),
-            memory_type: u8::try_from(self.memory_type()).ok(),
-            image,
-        };
+        let mut info = MemoryInfo::new(self.size(), content);
+        info.dedicated = self.is_dedicated();
+        info.memory_type = u8::try_from(self.memory_type()).ok();
         // SAFETY: just exported, and the memory has these properties. Dedicated memory is that of
         // `Device::export_buffer`, or of an image with these properties.
         Ok(unsafe { MemoryFd::from_fd(fd, origin, info) })
@@ -71,8 +67,8 @@ impl Allocation {
 impl Image {
     /// Exports a handle of the image's memory, with `vkGetMemoryFdKHR`.
     ///
-    /// If the memory is for this image alone, the handle says so ([`MemoryInfo::image`]), and goes
-    /// to [`Device::import_image`] or to CUDA's. Otherwise it is the handle of the whole
+    /// If the memory is for this image alone, the handle says so ([`MemoryContent::Image`]), and
+    /// goes to [`Device::import_image`] or to CUDA's. Otherwise it is the handle of the whole
     /// [allocation](Allocation::export), in which an importer makes the image again at
     /// [its offset](Image::offset_in_allocation).
     ///
@@ -81,8 +77,10 @@ impl Image {
     /// [`Error::MadeBeforeFork`] in a forked child.
     pub fn export(&self) -> Result<MemoryFd> {
         let memory = self.allocation();
-        let alone = memory.is_dedicated().then_some(*self.info());
-        memory.export_with(memory.size(), alone)
+        memory.export_with(match memory.is_dedicated() {
+            true => MemoryContent::Image(*self.info()),
+            false => MemoryContent::Whole,
+        })
     }
 }
 
@@ -102,14 +100,16 @@ impl Device {
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, asked)?;
         let usage = vk::BufferUsageFlags::empty();
         let buffer = self.make_buffer(size, usage, MemoryKind::Exportable)?;
-        let handle = buffer.allocation().export_with(size, None)?;
+        let handle = buffer
+            .allocation()
+            .export_with(MemoryContent::Buffer(size))?;
         Ok((buffer, handle))
     }
 
     /// Imports the memory of `handle` as one buffer.
     ///
-    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the
-    /// [length](MemoryInfo::length) of the exported one and all usages of Vulkan 1.0. Its memory is
+    /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the size that the
+    /// handle [says](MemoryInfo::content) and all usages of Vulkan 1.0. Its memory is
     /// dedicated if the exported memory is. Queue family ownership is transferred as for the
     /// exported buffer: see [`Buffer::is_shared`]. Memory that CUDA has made is imported with a
     /// memory type of this device, a device-local one if there is one.
@@ -123,16 +123,16 @@ impl Device {
     /// of an image. A driver error. Each error returns the handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let imported = self.require_memory(&handle).and_then(|()| {
-            if handle.info().image.is_some() {
-                let reason = "it was made for an image: import that image";
-                return Err(memory_refused(self.object(), &handle, reason));
-            }
+            let length = match handle.info().content {
+                MemoryContent::Image(_) => {
+                    let reason = "it was made for an image: import that image";
+                    return Err(memory_refused(self.object(), &handle, reason));
+                }
+                MemoryContent::Buffer(length) => length,
+                _ => handle.info().size,
+            };
             let usage = vk::BufferUsageFlags::empty();
-            self.make_buffer(
-                handle.info().length,
-                usage,
-                MemoryKind::Imported(&handle, None),
-            )
+            self.make_buffer(length, usage, MemoryKind::Imported(&handle, None))
         });
         // The driver has taken a duplicate, so on success the original is closed here.
         imported.map_err(|error| Rejected { handle, error })
@@ -183,12 +183,12 @@ impl Device {
         exporter: Option<&Allocation>,
     ) -> Result<Image> {
         self.require_memory(handle)?;
-        let reason = match handle.info().image {
-            Some(made) if made == *info => {
+        let reason = match handle.info().content {
+            MemoryContent::Image(made) if made == *info => {
                 return self.make_image(info, MemoryKind::Imported(handle, exporter));
             }
-            Some(made) => format!("it was made for another image: {made:?}"),
-            None => "it was not made for an image".into(),
+            MemoryContent::Image(made) => format!("it was made for another image: {made:?}"),
+            _ => "it was not made for an image".into(),
         };
         Err(memory_refused(self.object(), handle, reason))
     }
@@ -280,8 +280,9 @@ impl Device {
                 reason,
             )
         };
-        if handle.info().length > handle.info().size {
-            let length = handle.info().length;
+        if let MemoryContent::Buffer(length) = handle.info().content
+            && length > handle.info().size
+        {
             return Err(refuse(format!(
                 "it is said to hold a buffer of {length} bytes"
             )));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::handle::{HandleKind, MemoryFd, MemoryInfo};
+use syncline_core::handle::{HandleKind, MemoryContent, MemoryFd};
 use syncline_core::{Error, QueueKind};
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Allocation, AllocationInfo, Buffer, Device, Recorder};
@@ -231,13 +231,9 @@ fn what_does_not_fit_an_allocation_is_refused() {
         // A memory type that there is not, and one that is not known.
         for memory_type in [Some(32), Some(u8::MAX), None] {
             let handle = allocation.export().unwrap();
-            let (info, origin) = (handle.info(), handle.origin().clone());
+            let (mut info, origin) = (handle.info(), handle.origin().clone());
             assert_eq!((info.size, info.dedicated), (SIZE, false));
-            let info = MemoryInfo {
-                length: 64,
-                memory_type,
-                ..info
-            };
+            (info.content, info.memory_type) = (MemoryContent::Buffer(64), memory_type);
             let fd = handle.into_fd();
             // SAFETY: refused, because the device has no such type.
             let handle = unsafe { MemoryFd::from_fd(fd, origin, info) };

@@ -10,7 +10,7 @@ use crate::common::{self, TIMEOUT, on_each_device, on_two_of_each_device};
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{
     Error, QueueKind, Timeline,
-    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, TimelineFd},
+    handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, TimelineFd},
     info::Uuid,
 };
 use syncline_vulkan::ash::vk;
@@ -144,13 +144,9 @@ fn an_exported_timeline_shares_its_counter() {
 
 /// What a handle says of memory for a buffer of `length` bytes alone.
 fn alone(size: u64, length: u64) -> MemoryInfo {
-    MemoryInfo {
-        size,
-        length,
-        dedicated: true,
-        memory_type: Some(0),
-        image: None,
-    }
+    let mut info = MemoryInfo::new(size, MemoryContent::Buffer(length));
+    (info.dedicated, info.memory_type) = (true, Some(0));
+    info
 }
 
 fn an_exported_handle_has_the_size_of_the_allocation() {

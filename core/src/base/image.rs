@@ -242,8 +242,10 @@ impl Extent {
 /// The properties of an image that devices share, in the words of `VkImageCreateInfo`.
 ///
 /// Its tiling is `VK_IMAGE_TILING_OPTIMAL`, it has one sample for each texel, and its sharing mode
-/// is `VK_SHARING_MODE_EXCLUSIVE`. All sides must use equal properties.
+/// is `VK_SHARING_MODE_EXCLUSIVE`. All sides must use equal properties. For other images than those
+/// of [`ImageInfo::d2`], change the fields of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct ImageInfo {
     /// `imageType`, and whether the image is a cube.
     pub image_type: ImageType,

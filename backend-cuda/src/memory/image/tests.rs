@@ -3,7 +3,7 @@
 
 use rstest::rstest;
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_core::handle::{MemoryFd, MemoryInfo, Origin};
+use syncline_core::handle::{MemoryContent, MemoryFd, MemoryInfo, Origin};
 use syncline_core::{Error, QueueKind};
 
 use super::*;
@@ -30,18 +30,13 @@ fn memory(device: &Device) -> Allocation {
 }
 
 fn handle(device: &Device, size: u64) -> MemoryFd {
-    handle_of(device, size, None)
+    handle_of(device, size, MemoryContent::Whole)
 }
 
-fn handle_of(device: &Device, size: u64, image: Option<ImageInfo>) -> MemoryFd {
+fn handle_of(device: &Device, size: u64, content: MemoryContent) -> MemoryFd {
     let (end, _) = std::io::pipe().unwrap();
-    let info = MemoryInfo {
-        size,
-        length: size,
-        dedicated: true,
-        memory_type: None,
-        image,
-    };
+    let mut info = MemoryInfo::new(size, content);
+    info.dedicated = true;
     // SAFETY: the emulated driver does not use the memory.
     unsafe { MemoryFd::from_fd(end.into(), Origin::of(device.info()), info) }
 }
@@ -203,11 +198,8 @@ fn memory_of_one_image_alone_has_it_at_its_beginning() {
 #[test]
 fn a_handle_of_another_image_is_refused() {
     let device = emulated::device();
-    let of_image = || handle_of(&device, 1 << 20, Some(PLAIN));
-    let other = ImageInfo {
-        format: Format::Rgba8Srgb,
-        ..PLAIN
-    };
+    let of_image = || handle_of(&device, 1 << 20, MemoryContent::Image(PLAIN));
+    let other = with(|info| info.format = Format::Rgba8Srgb);
     let errors = [
         device.import_image(of_image(), &other).unwrap_err().error,
         device.import_memory(of_image()).unwrap_err().error,

@@ -13,7 +13,7 @@ mod sync_fd;
 mod windows;
 
 pub use kind::{HandleKind, Payload, PayloadUse, Transference};
-pub use opaque_fd::{BinaryFd, MemoryFd, MemoryInfo, TimelineFd};
+pub use opaque_fd::{BinaryFd, MemoryContent, MemoryFd, MemoryInfo, TimelineFd};
 pub use origin::Origin;
 pub use rejected::Rejected;
 pub use sync_fd::SyncFd;

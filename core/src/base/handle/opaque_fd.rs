@@ -7,19 +7,42 @@ use crate::base::image::ImageInfo;
 
 /// The properties of memory that a descriptor holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// The size of the whole allocation, in bytes.
     pub size: u64,
-    /// The size of the buffer at its start, in bytes. Drivers round allocations up. For an image,
-    /// and for memory of several buffers and images, it is the size of the allocation.
-    pub length: u64,
+    /// What the memory was made for.
+    pub content: MemoryContent,
     /// True for a dedicated allocation of one buffer or image. An importer must then say so, too.
     pub dedicated: bool,
     /// `VkMemoryAllocateInfo::memoryTypeIndex`, which is below 32. `None` if it is not known, and
     /// for memory that CUDA has made.
     pub memory_type: Option<u8>,
-    /// The image at its start, if the memory was made for one.
-    pub image: Option<ImageInfo>,
+}
+
+impl MemoryInfo {
+    /// Memory that is not dedicated, and whose memory type is not known.
+    #[must_use]
+    pub const fn new(size: u64, content: MemoryContent) -> Self {
+        Self {
+            size,
+            content,
+            dedicated: false,
+            memory_type: None,
+        }
+    }
+}
+
+/// What memory was made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryContent {
+    /// Any buffers and images at offsets, which the importer knows.
+    Whole,
+    /// The buffer of so many bytes at its start. Drivers round allocations up.
+    Buffer(u64),
+    /// The image at its start.
+    Image(ImageInfo),
 }
 
 macro_rules! handle {
@@ -152,18 +175,18 @@ handle! {
     ///
     /// Which properties must be right depends on the importer:
     ///
-    /// * CUDA uses `size`, `length`, `dedicated` and `image`.
+    /// * CUDA uses `size`, `content` and `dedicated`.
     /// * A `VkDevice` uses `memory_type` as well, and refuses memory of Vulkan without it
     ///   (VUID-VkMemoryAllocateInfo-allocationSize-01742). The memory was allocated without
     ///   a device mask (VUID-VkMemoryAllocateInfo-None-00643). An origin without `driver_uuid`
     ///   stands for CUDA, whose memory (`cuMemCreate`) has no memory type.
     /// * A `VkDevice` makes the buffer of a `dedicated` allocation again, and cannot query how
-    ///   (VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). That buffer must have `length` bytes,
-    ///   no flags, and all usages of Vulkan 1.0 and no other. Its external handle type is the
-    ///   opaque file descriptor only. Its sharing mode is concurrent for all families that
-    ///   [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if there
-    ///   is only one family. Syncline makes its own exports like this.
-    /// * If `image` is given, it makes that image again instead
+    ///   (VUID-VkMemoryDedicatedAllocateInfo-buffer-01879). That buffer must have the size that
+    ///   `content` says, no flags, and all usages of Vulkan 1.0 and no other. Its external handle
+    ///   type is the opaque file descriptor only. Its sharing mode is concurrent for all families
+    ///   that [`Capabilities::queues`](crate::info::Capabilities::queues) lists, or exclusive if
+    ///   there is only one family. Syncline makes its own exports like this.
+    /// * If `content` is an image, it makes that image again instead
     ///   (VUID-VkMemoryDedicatedAllocateInfo-image-01878). The image must have these properties,
     ///   both usages for transfers, and no other usage. Its only flag is
     ///   `VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT`, for a cube. Its external handle type is the opaque

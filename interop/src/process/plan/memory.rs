@@ -12,7 +12,7 @@ use std::time::Duration;
 #[cfg(feature = "vulkan")]
 use syncline_core::backend::Device as _;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-use syncline_core::handle::{MemoryFd, MemoryInfo};
+use syncline_core::handle::{MemoryContent, MemoryFd, MemoryInfo};
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, Origin, SharedWords, WordsFd},
@@ -310,17 +310,12 @@ impl Execution<'_> {
 /// `fd` is memory that a device of this origin has exported, of this extent.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> MemoryFd {
-    let info = MemoryInfo {
-        size: extent.size,
-        // Memory of one buffer alone has that buffer's length.
-        length: match extent.dedicated {
-            true => extent.length,
-            false => extent.size,
-        },
-        dedicated: extent.dedicated,
-        memory_type: extent.memory_type,
-        image: None,
+    let content = match extent.dedicated {
+        true => MemoryContent::Buffer(extent.length),
+        false => MemoryContent::Whole,
     };
+    let mut info = MemoryInfo::new(extent.size, content);
+    (info.dedicated, info.memory_type) = (extent.dedicated, extent.memory_type);
     // SAFETY: by this function's contract.
     unsafe { MemoryFd::from_fd(fd, origin, info) }
 }

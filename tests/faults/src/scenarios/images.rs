@@ -66,10 +66,8 @@ const TEXTURE: sys::CUDA_TEXTURE_DESC = sys::CUDA_TEXTURE_DESC {
 fn images() -> Verdict {
     let (cuda, vulkan) = (cuda::open()?, super::vulkan::open()?);
     step("exporting");
-    let info = ImageInfo {
-        levels: 2,
-        ..ImageInfo::d2(Format::Rgba8Uint, 8, 4, ImageUsage::SAMPLED)
-    };
+    let mut info = ImageInfo::d2(Format::Rgba8Uint, 8, 4, ImageUsage::SAMPLED);
+    info.levels = 2;
     let [large, small] = [0, 1].map(|level| info.level_size(level));
     let (image, handle) = vulkan.export_image(&info)?;
     step("importing");

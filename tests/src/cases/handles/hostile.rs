@@ -11,7 +11,7 @@ use rustix::fs::MemfdFlags;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
     Device, Error, QueueKind,
-    handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected, TimelineFd},
+    handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected, TimelineFd},
     vulkan,
 };
 
@@ -108,13 +108,9 @@ fn closed(world: &World<Equipped>) -> Verdict {
 
 /// What a handle says of memory that one buffer of `bytes` bytes is in.
 fn of_bytes(bytes: u64) -> MemoryInfo {
-    MemoryInfo {
-        size: bytes,
-        length: bytes,
-        dedicated: false,
-        memory_type: Some(0),
-        image: None,
-    }
+    let mut info = MemoryInfo::new(bytes, MemoryContent::Buffer(bytes));
+    info.memory_type = Some(0);
+    info
 }
 
 /// CUDA takes none of them for memory.

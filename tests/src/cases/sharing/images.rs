@@ -24,20 +24,23 @@ native_cases! {
 }
 
 /// An image of this size has rows and levels of odd sizes.
-const PLAIN: ImageInfo = ImageInfo::d2(Format::Rgba8Unorm, 61, 37, ImageUsage::empty());
+const PLAIN: ImageInfo = used(Format::Rgba8Unorm, ImageUsage::empty());
 
 const fn shape(image_type: ImageType, size: [u32; 3], levels: u32, layers: u32) -> ImageInfo {
-    ImageInfo {
-        image_type,
-        extent: Extent {
-            width: size[0],
-            height: size[1],
-            depth: size[2],
-        },
-        levels,
-        layers,
-        ..PLAIN
-    }
+    let mut info = PLAIN;
+    info.image_type = image_type;
+    info.extent = Extent {
+        width: size[0],
+        height: size[1],
+        depth: size[2],
+    };
+    info.levels = levels;
+    info.layers = layers;
+    info
+}
+
+const fn used(format: Format, usage: ImageUsage) -> ImageInfo {
+    ImageInfo::d2(format, 61, 37, usage)
 }
 
 /// The shapes that every pair shares that shares images at all.
@@ -53,10 +56,10 @@ const SHAPES: [ImageInfo; 12] = [
     shape(ImageType::D3, [31, 17, 5], 3, 1),
     shape(ImageType::Cube, [32, 32, 1], 1, 6),
     shape(ImageType::Cube, [32, 32, 1], 1, 12),
-    ImageInfo {
-        usage: ImageUsage::COLOR_ATTACHMENT.union(ImageUsage::SAMPLED),
-        ..PLAIN
-    },
+    used(
+        Format::Rgba8Unorm,
+        ImageUsage::COLOR_ATTACHMENT.union(ImageUsage::SAMPLED),
+    ),
 ];
 
 /// Formats of each size of a texel, which every pair shares that shares images at all.
@@ -233,7 +236,7 @@ fn every_format(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
     let link = super::linked(world.left.library(), world.right.library());
     for &format in Format::ALL {
-        let info = ImageInfo { format, ..PLAIN };
+        let info = used(format, PLAIN.usage);
         match link.image(&info) {
             Ok(shared) => exchange(world, &views(&shared), 2)?,
             Err(Error::Unsupported { asked, .. }) if !FORMATS.contains(&format) => {
@@ -332,21 +335,8 @@ fn described(world: &World<Equipped>) -> Verdict {
         ),
         (shape(ImageType::D1, [61, 2, 1], 1, 1), "extent.height 2"),
         (shape(ImageType::D3, [31, 17, 5], 1, 2), "arrayLayers 2"),
-        (
-            ImageInfo {
-                usage: ImageUsage::DEPTH_ATTACHMENT,
-                ..PLAIN
-            },
-            "usage",
-        ),
-        (
-            ImageInfo {
-                format: Format::Bc1RgbaUnorm,
-                usage: ImageUsage::STORAGE,
-                ..PLAIN
-            },
-            "format",
-        ),
+        (used(PLAIN.format, ImageUsage::DEPTH_ATTACHMENT), "usage"),
+        (used(Format::Bc1RgbaUnorm, ImageUsage::STORAGE), "format"),
     ];
     grows_nothing(|| {
         for (info, field) in bad {

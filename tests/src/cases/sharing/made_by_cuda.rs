@@ -4,7 +4,7 @@
 use std::os::fd::AsRawFd;
 
 use syncline::backend::Device as _;
-use syncline::handle::{HandleKind, MemoryFd, MemoryInfo, Origin, Rejected};
+use syncline::handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected};
 use syncline::{Buffer, Device, Error, cuda};
 
 use super::bridge::{copy, fill};
@@ -98,7 +98,9 @@ fn passed(world: &World<Equipped>) -> Verdict {
     let (whole, handle) = from.export_buffer(BEFORE + BYTES)?;
     let info = handle.info();
     check!(
-        info.length == BEFORE + BYTES && info.size >= info.length && !info.dedicated,
+        info.content == MemoryContent::Buffer(BEFORE + BYTES)
+            && info.size >= BEFORE + BYTES
+            && !info.dedicated,
         "it is said to be {info:?}"
     );
     let imported = Imported::of(to, handle)?;
@@ -174,10 +176,8 @@ fn checked(world: &World<Equipped>) -> Verdict {
         uuid,
         ..own.clone()
     };
-    let longer = MemoryInfo {
-        length: info.size + 4,
-        ..info
-    };
+    let (length, mut longer) = (info.size + 4, info);
+    longer.content = MemoryContent::Buffer(length);
     let wrong = [
         ("another GPU", elsewhere(other), info),
         ("an unknown GPU", elsewhere(None), info),
@@ -195,7 +195,7 @@ fn checked(world: &World<Equipped>) -> Verdict {
         };
         let right = match &error {
             Error::CannotShare { what, .. } => *what == "memory",
-            Error::Import { reason, .. } => reason.contains(&longer.length.to_string()),
+            Error::Import { reason, .. } => reason.contains(&length.to_string()),
             _ => false,
         };
         check!(right, "memory of {what}: {error}");
