@@ -285,8 +285,9 @@ impl Consuming {
         let (shared, slots, relay) = Shared::new(Role::Consumer, device, field, endpoint)?;
         let readbacks = visible(device, view.picture(), READBACKS)?;
         Ok(Self {
-            queue: device.queue(QueueKind::Graphics, "draw")?,
+            // First, because it refuses a device that does not draw.
             stage: Consumer::painter(device, view, slots, readbacks.clone())?,
+            queue: device.queue(QueueKind::Graphics, "draw")?,
             readbacks,
             relay,
             produced: shared.produced.wait_only(shared.party)?,

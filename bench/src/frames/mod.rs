@@ -125,6 +125,7 @@ pub struct Pipeline {
     consumed: Timeline,
     /// The slots, which `consumed` frees.
     ring: Slots,
+    shares: &'static str,
     /// What the consumer does, for the trace.
     what: &'static str,
     trace: Option<Arc<Trace>>,
@@ -172,6 +173,14 @@ impl Shared {
             }
         }
         Self::buffers(link, size)
+    }
+
+    const fn is_images(&self) -> bool {
+        match self.left {
+            #[cfg(feature = "vulkan")]
+            Between::Images(_) => true,
+            Between::Buffers(_) => false,
+        }
     }
 }
 
@@ -222,7 +231,13 @@ impl Pipeline {
             .then(|| host.queue(QueueKind::Transfer, "relay"))
             .transpose()?;
         let consumed = link.timeline("consumed")?;
+        let shares = match (slots.is_images(), relayed) {
+            (true, _) => "images",
+            (false, false) => "buffers",
+            (false, true) => "nothing",
+        };
         Ok(Self {
+            shares,
             producer: Producer::new(link.left(), size, slots.left)?,
             consumer: consumer(slots.right, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,
@@ -237,6 +252,12 @@ impl Pipeline {
             what: queue.1,
             trace: None,
         })
+    }
+
+    /// What both sides share: `images`, `buffers`, or `nothing` if the host copies each frame.
+    #[must_use]
+    pub const fn shares(&self) -> &'static str {
+        self.shares
     }
 
     /// Lets the consumer take new images, before the producer writes them.

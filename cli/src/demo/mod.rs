@@ -16,7 +16,7 @@ use std::thread;
 use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use syncline::{Device, Found, Inventory, Link, connect, info::BackendKind};
+use syncline::{Device, Found, Inventory, connect, info::BackendKind};
 
 use self::runs::{Runs, rounded};
 use crate::failure::Failure;
@@ -119,7 +119,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         say!("ordered by {} ({})", link.mechanism(), link.why());
     }
     let view = View::of_field(args.size);
-    let verdict = verify(args, &link, view)?;
+    let pipeline = Pipeline::scene(&link, view)?;
+    let shares = pipeline.shares();
+    if !args.json {
+        say!("shares     {shares}");
+    }
+    let verdict = verify(args, pipeline, view)?;
     // Comparing takes longer than making a frame. So the speed is measured without it.
     let (mut fps, mut trace) = (None, None);
     if !args.no_sync {
@@ -141,6 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "consumer": pair.names[1],
             "mechanism": link.mechanism().name(),
             "why": link.why(),
+            "shares": shares,
             "size": args.size,
             "synchronized": !args.no_sync,
             "fps": fps.map(|(fps, _)| rounded(fps)),
@@ -188,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Makes every frame and compares it with the reference.
-fn verify(args: &Args, link: &Link, view: View) -> Result<Verdict, Failure> {
+fn verify(args: &Args, pipeline: Pipeline, view: View) -> Result<Verdict, Failure> {
     let order = if args.no_sync {
         Order::None
     } else {
@@ -197,7 +203,7 @@ fn verify(args: &Args, link: &Link, view: View) -> Result<Verdict, Failure> {
     let expected = reference(view, args.frames);
     let bar = progress(args.frames);
     let mut verdict = Verdict::default();
-    Pipeline::scene(link, view)?.run(args.frames, order, |frame, rgba| {
+    pipeline.run(args.frames, order, |frame, rgba| {
         // The reference thread makes as many frames.
         if expected.recv().is_ok_and(|right| right == rgba) {
             verdict.verified += 1;

@@ -212,6 +212,52 @@ fn frames_of_cuda_and_vulkan_on_one_timeline_are_right() {
     }
 }
 
+/// The demo falls back to buffers where two devices have no images in common. These have them.
+#[test]
+fn every_vulkan_device_shares_images_with_cuda() {
+    if !has_vulkan("shares") {
+        return;
+    }
+    let small = ["demo", "--software", "--frames", "4", "--size", "16"];
+    let demo = |devices: &[&str]| {
+        let demo = [&small[..], devices, &["--json"]].concat();
+        json(&ends_with(0, "shares", &demo).0)
+    };
+    let (out, _) = ends_with(0, "shares", &["info", "--software", "--json"]);
+    let info = json(&out);
+    let devices = of(&info, "vulkan").into_iter();
+    let devices: Vec<_> = devices.map(|device| device["index"].to_string()).collect();
+    for device in &devices {
+        let report = demo(&["--consumer", device]);
+        assert_eq!(report["shares"], "images", "{report}");
+    }
+    let (out, _) = ends_with(0, "shares", &small);
+    assert!(out.contains("shares     images"), "{out}");
+    // The host has no images.
+    for side in ["--producer", "--consumer"] {
+        let report = demo(&[side, "host"]);
+        assert_eq!(report["shares"], "buffers", "{report}");
+    }
+    // Two GPUs share nothing.
+    if let [first, second, ..] = &devices[..] {
+        let report = demo(&["--producer", first, "--consumer", second]);
+        assert_eq!(report["shares"], "nothing", "{report}");
+    }
+}
+
+/// CUDA does not draw, and the error says which devices do.
+#[rstest]
+#[case::one_process(&[])]
+#[case::two_processes(&["--processes"])]
+fn cuda_is_refused_as_the_consumer(#[case] processes: &[&str]) {
+    let demo = ["demo", "--software", "--consumer", "cuda"];
+    let name = format!("consumer-{}", processes.len());
+    let (_, error) = ends_with(2, &name, &[&demo[..], processes].concat());
+    for part in ["(software)\" #", "only Vulkan and the host draw"] {
+        assert!(error.contains(part), "no {part:?} in: {error}");
+    }
+}
+
 /// The mechanism of a link on which both APIs use the same semaphore.
 const NATIVE: &str = "external timeline semaphore";
 

@@ -136,7 +136,7 @@ impl Consumer {
             _ => Err(Error::unsupported(
                 device.object(),
                 "draw the frames of the demo",
-                "only Vulkan and the host draw them",
+                "CUDA has no graphics pipeline; only Vulkan and the host draw them",
             )),
         }
     }
