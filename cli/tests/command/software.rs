@@ -258,6 +258,31 @@ fn cuda_is_refused_as_the_consumer(#[case] processes: &[&str]) {
     }
 }
 
+/// The software layer is above the validation layer, which would report its calls as well.
+#[test]
+fn the_validation_layer_reports_nothing() {
+    if !has_vulkan("validation") {
+        return;
+    }
+    let temporary = scratch("validation");
+    let frames = ["--frames", "3", "--size", "64"];
+    let demo = [
+        &["demo", "--software", "--validation", "--json"],
+        &frames[..],
+    ]
+    .concat();
+    let output = syncline(&demo, &temporary).output().expect("the command");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("install the Vulkan validation layers") {
+        return eprintln!("skipped: {said}");
+    }
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}{said}");
+    let report = json(&out);
+    assert_eq!(report["verified"], 3, "{out}");
+    assert_eq!(report["validation_errors"], serde_json::json!([]), "{out}");
+}
+
 /// The mechanism of a link on which both APIs use the same semaphore.
 const NATIVE: &str = "external timeline semaphore";
 

@@ -10,7 +10,7 @@ use ash::vk::{self, Handle};
 use syncline_software_payload::check_exit;
 
 use crate::commands::Followed;
-use crate::image::Image;
+use crate::image::{Image, Layouts};
 use crate::instance::{INSTANCES, next};
 use crate::loader::take_link;
 use crate::memory::{self, Heaps, Shared};
@@ -40,7 +40,6 @@ pub(crate) struct Driver {
     pub(crate) create_buffer: vk::PFN_vkCreateBuffer,
     pub(crate) create_image: vk::PFN_vkCreateImage,
     pub(crate) destroy_image: vk::PFN_vkDestroyImage,
-    pub(crate) get_image_subresource_layout: vk::PFN_vkGetImageSubresourceLayout,
     pub(crate) bind_image_memory: vk::PFN_vkBindImageMemory,
     pub(crate) bind_image_memory2: Option<vk::PFN_vkBindImageMemory2>,
     pub(crate) bind_buffer_memory: vk::PFN_vkBindBufferMemory,
@@ -91,10 +90,6 @@ impl Driver {
                 create_buffer: load!(PFN_vkCreateBuffer, c"vkCreateBuffer")?,
                 create_image: load!(PFN_vkCreateImage, c"vkCreateImage")?,
                 destroy_image: load!(PFN_vkDestroyImage, c"vkDestroyImage")?,
-                get_image_subresource_layout: load!(
-                    PFN_vkGetImageSubresourceLayout,
-                    c"vkGetImageSubresourceLayout"
-                )?,
                 bind_image_memory: load!(PFN_vkBindImageMemory, c"vkBindImageMemory")?,
                 bind_image_memory2: load!(PFN_vkBindImageMemory2, c"vkBindImageMemory2")
                     .or_else(|| load!(PFN_vkBindImageMemory2, c"vkBindImageMemory2KHR")),
@@ -203,6 +198,7 @@ impl Driver {
 /// What the layer keeps for a software device.
 pub(crate) struct Device {
     pub(crate) driver: Arc<Driver>,
+    pub(crate) layouts: Layouts,
     /// The application enabled `VK_KHR_external_semaphore_fd`.
     pub(crate) external_semaphores: bool,
     /// Present if the layer makes the descriptors of memory.
@@ -387,7 +383,7 @@ pub(crate) unsafe extern "system" fn create_device(
     let (Some(link), Some(instance)) = (link, instance) else {
         return failed;
     };
-    let get_device_proc_addr = link.other;
+    let (get_device_proc_addr, of_driver) = (link.other, link.lowest().other);
     // SAFETY: the function of the layer below. It finds its functions without an instance or with
     // it.
     let create = unsafe {
@@ -457,9 +453,11 @@ pub(crate) unsafe extern "system" fn create_device(
             PFN_vkDestroyDevice,
             c"vkDestroyDevice"
         );
-        let driver = software
-            .then(|| Driver::load(get_device_proc_addr, raw))
-            .flatten();
+        let load = || {
+            let driver = Driver::load(get_device_proc_addr, raw)?;
+            Some((driver, Layouts::load(of_driver, raw)?))
+        };
+        let driver = software.then(load).flatten();
         if software && driver.is_none() {
             // The application would find an extension without functions.
             if let Some(destroy) = destroy_device {
@@ -467,9 +465,10 @@ pub(crate) unsafe extern "system" fn create_device(
             }
             return failed;
         }
-        let software = driver.map(|driver| {
+        let software = driver.map(|(driver, layouts)| {
             Arc::new(Device {
                 driver: Arc::new(driver),
+                layouts,
                 external_semaphores,
                 heaps,
                 memory: RwLock::default(),

@@ -8,6 +8,7 @@
     reason = "is called by the application, and calls the driver"
 )]
 
+use std::ffi::CStr;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use syncline_software_payload as software;
 
 use crate::chain::{self, Copied, known, slice};
 use crate::device::Device;
-use crate::instance::INSTANCES;
+use crate::instance::{INSTANCES, next};
 use crate::memory::{OPAQUE, below, serves};
 
 /// Formats of two aspects, whose layouts may differ. Ownership of such images is not followed.
@@ -28,66 +29,64 @@ const HAS_STENCIL_TOO: [vk::Format; 3] = [
 
 /// What the layer keeps for an image that descriptors of memory are for.
 pub(crate) struct Image {
-    /// Without its offset, and with a place of zeroes for each level.
+    /// Counted from the beginning of the image.
     described: software::Image,
     /// Its entry in the table of its memory. `None` before it is bound.
     bound: Option<software::BoundImage>,
 }
 
 impl Image {
-    fn new(info: &vk::ImageCreateInfo<'_>) -> Self {
+    /// Describes an image with these properties. Returns what the driver returns.
+    ///
+    /// # Safety
+    /// `info` is valid for a driver that has made such an image.
+    unsafe fn new(device: &Device, info: &vk::ImageCreateInfo<'_>) -> Result<Self, vk::Result> {
         let vk::Extent3D {
             width,
             height,
             depth,
         } = info.extent;
-        let nowhere = software::Level {
+        let mut described = software::Image {
             offset: 0,
-            row_pitch: 0,
-            slice_pitch: 0,
-        };
-        Self {
-            described: software::Image {
-                offset: 0,
-                format: info.format.as_raw().cast_unsigned(),
-                dimensions: match info.image_type {
-                    vk::ImageType::TYPE_1D => 1,
-                    vk::ImageType::TYPE_2D => 2,
-                    _ => 3,
-                },
-                extent: [width, height, depth],
-                layers: info.array_layers,
-                samples: info.samples.as_raw(),
-                is_cube: info.flags.contains(vk::ImageCreateFlags::CUBE_COMPATIBLE),
-                is_linear: info.tiling == vk::ImageTiling::LINEAR,
-                levels: vec![nowhere; info.mip_levels as usize],
+            format: info.format.as_raw().cast_unsigned(),
+            dimensions: match info.image_type {
+                vk::ImageType::TYPE_1D => 1,
+                vk::ImageType::TYPE_2D => 2,
+                _ => 3,
             },
-            bound: None,
-        }
+            extent: [width, height, depth],
+            layers: info.array_layers,
+            samples: info.samples.as_raw(),
+            is_cube: info.flags.contains(vk::ImageCreateFlags::CUBE_COMPATIBLE),
+            is_linear: info.tiling == vk::ImageTiling::LINEAR,
+            levels: Vec::new(),
+        };
+        // SAFETY: by this function's contract.
+        let places = unsafe { device.layouts.of(info) }?;
+        let places = (0..).zip(places).map(|(level, [first, second])| {
+            let border = border(device, &described, level, first.row_pitch);
+            software::Level {
+                offset: first.offset + border,
+                row_pitch: first.row_pitch,
+                slice_pitch: match described.layers {
+                    1 => first.depth_pitch,
+                    _ => second.offset.saturating_sub(first.offset),
+                },
+            }
+        });
+        described.levels = places.collect();
+        let bound = None;
+        Ok(Self { described, bound })
     }
 
     /// Adds the image to the table of the memory that it is about to be bound to.
     fn bind(
         &mut self,
-        device: &Device,
-        raw: vk::Image,
         memory: &Arc<software::Memory>,
         offset: u64,
     ) -> Result<(), software::MemoryError> {
         let mut described = self.described.clone();
         described.offset = offset;
-        for (level, place) in (0..).zip(&mut described.levels) {
-            let layout = |layer| layout(device, raw, described.format, level, layer);
-            let first = layout(0);
-            *place = software::Level {
-                offset: first.offset + border(device, &self.described, level, first.row_pitch),
-                row_pitch: first.row_pitch,
-                slice_pitch: match described.layers {
-                    1 => first.depth_pitch,
-                    _ => layout(1).offset.saturating_sub(first.offset),
-                },
-            };
-        }
         self.bound = Some(memory.add_image(&described)?);
         Ok(())
     }
@@ -109,41 +108,95 @@ fn border(device: &Device, image: &software::Image, level: u32, row_pitch: u64) 
     row_pitch + row_pitch / u64::from(texels)
 }
 
-/// Returns where the driver lays a layer of a level, counted from the beginning of the image.
-fn layout(
-    device: &Device,
-    image: vk::Image,
-    format: u32,
-    level: u32,
-    layer: u32,
-) -> vk::SubresourceLayout {
-    let subresource = vk::ImageSubresource {
-        aspect_mask: match vk::Format::from_raw(format.cast_signed()) {
-            vk::Format::S8_UINT => vk::ImageAspectFlags::STENCIL,
-            vk::Format::D16_UNORM
-            | vk::Format::X8_D24_UNORM_PACK32
-            | vk::Format::D32_SFLOAT
-            | vk::Format::D16_UNORM_S8_UINT
-            | vk::Format::D24_UNORM_S8_UINT
-            | vk::Format::D32_SFLOAT_S8_UINT => vk::ImageAspectFlags::DEPTH,
-            _ => vk::ImageAspectFlags::COLOR,
-        },
-        mip_level: level,
-        array_layer: layer,
-    };
-    let mut layout = vk::SubresourceLayout::default();
-    // SAFETY: a live image with this level and this layer. Both software drivers answer for images
-    // of any tiling, although the specification allows the question for linear images alone.
-    unsafe {
-        let get = device.driver.get_image_subresource_layout;
-        get(
-            device.driver.device,
-            image,
-            &raw const subresource,
-            &raw mut layout,
-        );
+/// Functions of the driver itself, below all layers, by which it tells where it lays texels.
+///
+/// Vulkan allows `vkGetImageSubresourceLayout` for linear images alone. Both software drivers
+/// answer for images of any tiling, but a validation layer in between would report the call.
+pub(crate) struct Layouts {
+    device: vk::Device,
+    create_image: vk::PFN_vkCreateImage,
+    destroy_image: vk::PFN_vkDestroyImage,
+    get_image_subresource_layout: vk::PFN_vkGetImageSubresourceLayout,
+}
+
+impl Layouts {
+    /// Returns `None` if a function is missing.
+    ///
+    /// # Safety
+    /// `get` is the function below all layers, and `device` was made by it.
+    pub(crate) unsafe fn load(
+        get: vk::PFN_vkGetDeviceProcAddr,
+        device: vk::Device,
+    ) -> Option<Self> {
+        // SAFETY: by this function's contract; each function is taken as the type of its name.
+        unsafe {
+            Some(Self {
+                device,
+                create_image: next!(get, device, PFN_vkCreateImage, c"vkCreateImage")?,
+                destroy_image: next!(get, device, PFN_vkDestroyImage, c"vkDestroyImage")?,
+                get_image_subresource_layout: next!(
+                    get,
+                    device,
+                    PFN_vkGetImageSubresourceLayout,
+                    c"vkGetImageSubresourceLayout"
+                )?,
+            })
+        }
     }
-    layout
+
+    /// Returns the layouts of the first two layers of each level of an image with these properties.
+    ///
+    /// Makes such an image for the question, because other layers may give images other handles.
+    /// An image with one layer has its layout twice.
+    ///
+    /// # Safety
+    /// `info` is valid for a driver that has made such an image.
+    unsafe fn of(
+        &self,
+        info: &vk::ImageCreateInfo<'_>,
+    ) -> Result<Vec<[vk::SubresourceLayout; 2]>, vk::Result> {
+        let mut image = vk::Image::null();
+        // SAFETY: by this function's contract.
+        let made = unsafe {
+            let create = self.create_image;
+            create(self.device, info, std::ptr::null(), &raw mut image)
+        };
+        made.result()?;
+        let layout = |mip_level, array_layer| {
+            let subresource = vk::ImageSubresource {
+                aspect_mask: aspect(info.format),
+                mip_level,
+                array_layer,
+            };
+            let mut layout = vk::SubresourceLayout::default();
+            // SAFETY: a live image with this level and this layer, of a driver that answers.
+            unsafe {
+                let get = self.get_image_subresource_layout;
+                get(self.device, image, &raw const subresource, &raw mut layout);
+            }
+            layout
+        };
+        let second = u32::from(info.array_layers > 1);
+        let layouts = (0..info.mip_levels).map(|level| [0, second].map(|at| layout(level, at)));
+        let layouts = layouts.collect();
+        // SAFETY: made above, and used no more.
+        unsafe { (self.destroy_image)(self.device, image, std::ptr::null()) };
+        Ok(layouts)
+    }
+}
+
+/// The aspect whose layout is told.
+fn aspect(format: vk::Format) -> vk::ImageAspectFlags {
+    match format {
+        vk::Format::S8_UINT => vk::ImageAspectFlags::STENCIL,
+        vk::Format::D16_UNORM
+        | vk::Format::X8_D24_UNORM_PACK32
+        | vk::Format::D32_SFLOAT
+        | vk::Format::D16_UNORM_S8_UINT
+        | vk::Format::D24_UNORM_S8_UINT
+        | vk::Format::D32_SFLOAT_S8_UINT => vk::ImageAspectFlags::DEPTH,
+        _ => vk::ImageAspectFlags::COLOR,
+    }
 }
 
 /// `vkCreateImage`: an image for descriptors is one for memory of the host below.
@@ -183,7 +236,14 @@ pub(crate) unsafe extern "system" fn create_image(
         // CUDA knows no format of later versions. Some have planes, which are bound apart.
         let is_known = given.format.as_raw() <= vk::Format::ASTC_12X12_SRGB_BLOCK.as_raw();
         if result == vk::Result::SUCCESS && is_known {
-            device.images().insert(*image, Image::new(&given));
+            let described = match Image::new(&device, &given) {
+                Ok(described) => described,
+                Err(code) => {
+                    (device.driver.destroy_image)(raw, *image, allocator);
+                    return code;
+                }
+            };
+            device.images().insert(*image, described);
             if !HAS_STENCIL_TOO.contains(&given.format) {
                 let (levels, layers) = (given.mip_levels, given.array_layers);
                 device.ownership.add_image(*image, levels, layers);
@@ -230,7 +290,7 @@ fn bind(device: &Device, all: &[Bind], next: impl FnOnce() -> vk::Result) -> vk:
         device
             .images()
             .get_mut(&raw)
-            .map_or(Ok(()), |image| image.bind(device, raw, &memory, offset))
+            .map_or(Ok(()), |image| image.bind(&memory, offset))
     });
     let result = match added {
         Ok(()) => next(),

@@ -40,6 +40,18 @@ pub(crate) struct Link<F> {
     pub(crate) other: F,
 }
 
+impl<F> Link<F> {
+    /// The link of the lowest layer. Its functions are those of the loader and the driver.
+    pub(crate) fn lowest(&self) -> &Self {
+        let mut link = self;
+        // SAFETY: the list of the loader, which ends with null and lives as long as this link.
+        while let Some(next) = unsafe { link.next.as_ref() } {
+            link = next;
+        }
+        link
+    }
+}
+
 /// `VkLayerInstanceCreateInfo` and `VkLayerDeviceCreateInfo`.
 #[repr(C)]
 struct LayerCreateInfo<F> {

@@ -313,6 +313,16 @@ fn places(driver: &Driver) {
     }
 }
 
+/// An image that is not linear, bound to memory for export.
+pub(crate) fn one(gpu: &Gpu) {
+    let image = PLAIN.make(gpu);
+    let (raw, _file, opened) = memory(gpu, needs(gpu, image).size);
+    bind(gpu, image, raw, 0).unwrap();
+    assert_eq!(opened.images().len(), 1);
+    destroy(gpu, image);
+    free(gpu, raw);
+}
+
 fn bound(driver: &Driver) {
     let (first, second) = driver.open_two();
     let (image, other) = (PLAIN.make(&first), PLAIN.make(&second));

@@ -11,6 +11,7 @@ use syncline_software_payload::Twin;
 
 use crate::Case;
 use crate::gpu::{Driver, Gpu, Instance};
+use crate::image;
 
 pub(crate) const CASES: &[(&str, Case)] = &[
     ("the_uuid_is_the_twin's", uuid),
@@ -167,7 +168,7 @@ fn above_validation(driver: &Driver) {
     validated(driver, &[LAYER_NAME, VALIDATION]);
 }
 
-/// Both kinds of semaphores between two devices, without a complaint.
+/// Both kinds of semaphores between two devices, and an image, without a complaint.
 fn validated(driver: &Driver, layers: &[&CStr]) {
     // SAFETY: no preconditions.
     let installed = unsafe {
@@ -210,6 +211,7 @@ fn validated(driver: &Driver, layers: &[&CStr]) {
             other.wait(seen, value + 2);
             one.wait(frames, value + 2);
         }
+        image::one(&one);
     }
     // SAFETY: live, and used no more.
     unsafe { functions.destroy_debug_utils_messenger(messenger, None) };
