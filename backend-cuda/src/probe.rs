@@ -206,19 +206,17 @@ impl Driver {
     /// The reason why the device has no interprocess events, as far as known without a context.
     ///
     /// Drivers before CUDA 12 do not have the attribute. They require unified addressing.
-    fn no_interprocess_events(&self, device: CUdevice) -> Result<Option<&'static str>, Code> {
-        if !self.has_interprocess_events() {
-            return Ok(Some(
-                "the driver has no handles of events for other processes",
-            ));
+    fn no_interprocess_events(&self, device: CUdevice) -> Result<Option<String>, Code> {
+        if let Some(missing) = self.missing_for_interprocess_events() {
+            return Ok(Some(format!("the driver has no {missing}")));
         }
         if self.attribute(device, UNIFIED_ADDRESSING)? == 0 {
-            return Ok(Some(
-                "the device does not share an address space with the host",
-            ));
+            let reason = "the device does not share an address space with the host";
+            return Ok(Some(reason.into()));
         }
         let has_none = self.known_attribute(device, IPC_EVENT_SUPPORTED)? == Some(0);
-        Ok(has_none.then_some("the driver gives no events of this device to other processes"))
+        let reason = "the driver gives no events of this device to other processes";
+        Ok(has_none.then(|| reason.into()))
     }
 
     fn capabilities(&self, device: CUdevice) -> Result<Capabilities, Code> {
@@ -254,18 +252,18 @@ impl Driver {
         let calibrated_clock = no_clock.is_none();
         limits.extend(no_clock.map(|reason| (CLOCK_LIMIT, reason.into())));
         let no_events = self.no_interprocess_events(device)?;
-        limits.extend(no_events.map(|reason| (EVENTS_LIMIT, reason.into())));
+        limits.extend(no_events.map(|reason| (EVENTS_LIMIT, reason)));
         let mut exports = Vec::new();
         match (
-            self.has_exportable_memory(),
+            self.missing_for_exportable_memory(),
             can(FILE_DESCRIPTORS_OF_MEMORY)?,
         ) {
-            (true, true) => exports.push(HandleKind::MemoryOpaqueFd),
-            (false, _) => limits.push((
+            (None, true) => exports.push(HandleKind::MemoryOpaqueFd),
+            (Some(missing), _) => limits.push((
                 MEMORY_LIMIT,
-                "the driver is older than CUDA 10.2, and its memory has no descriptors".into(),
+                format!("the driver has no {missing}, so its memory has no descriptors"),
             )),
-            (true, false) => limits.push((
+            (None, false) => limits.push((
                 MEMORY_LIMIT,
                 "the driver gives no descriptors of this device's memory".into(),
             )),
@@ -283,20 +281,18 @@ impl Driver {
                 "the driver takes no timeline semaphores for this device".into(),
             ));
         }
-        let memory_ops = can(CAN_USE_64_BIT_STREAM_MEM_OPS)? && self.has_memory_ops();
+        let missing = self.missing_for_memory_ops();
+        let memory_ops = can(CAN_USE_64_BIT_STREAM_MEM_OPS)? && missing.is_none();
         if memory_ops && maps_host_memory {
             imports.push(HandleKind::CounterMemfd);
         } else {
-            let reason = match (self.has_memory_ops(), maps_host_memory) {
-                (false, _) => {
-                    "the driver is older than CUDA 11.7, and its streams neither wait for 64 bits of memory nor write them"
-                }
-                (true, false) => "the device cannot reach memory of the host",
-                (true, true) => {
-                    "the device's streams neither wait for 64 bits of memory nor write them"
-                }
+            const CANNOT: &str = "streams neither wait for 64 bits of memory nor write them";
+            let reason = match (missing, maps_host_memory) {
+                (Some(missing), _) => format!("the driver has no {missing}, so its {CANNOT}"),
+                (None, false) => "the device cannot reach memory of the host".into(),
+                (None, true) => format!("the device's {CANNOT}"),
             };
-            limits.push((MEMORY_OPS_LIMIT, reason.into()));
+            limits.push((MEMORY_OPS_LIMIT, reason));
         }
         Ok(Capabilities {
             driver_queues: true,

@@ -129,6 +129,17 @@ macro_rules! symbols {
             }
         }
 
+        impl Optional {
+            /// The first of these functions that the driver does not have.
+            fn missing(&self, symbols: &[&'static str]) -> Option<&'static str> {
+                let has = |symbol: &str| match symbol {
+                    $($may_symbol => self.$may.is_some(),)*
+                    _ => false,
+                };
+                symbols.iter().copied().find(|symbol| !has(symbol))
+            }
+        }
+
         #[cfg(test)]
         impl Symbols {
             /// Functions that do nothing and return success.
@@ -609,45 +620,49 @@ impl Driver {
         Some(luid).filter(|luid| *luid != [0; 8])
     }
 
-    /// True if streams can wait for 64-bit words and write them, one or several in one call.
-    pub(crate) fn has_memory_ops(&self) -> bool {
-        let has = &self.0.optional;
-        has.stream_wait_value64.is_some()
-            && has.stream_write_value64.is_some()
-            && has.stream_batch_mem_op.is_some()
+    /// The first missing function of those by which streams wait for 64-bit words and write them.
+    pub(crate) fn missing_for_memory_ops(&self) -> Option<&'static str> {
+        self.0.optional.missing(&[
+            "cuStreamWaitValue64_v2",
+            "cuStreamWriteValue64_v2",
+            "cuStreamBatchMemOp_v2",
+        ])
     }
 
-    /// True if the driver has memory that is made apart from its addresses, and exports it.
-    pub(crate) fn has_exportable_memory(&self) -> bool {
-        let has = &self.0.optional;
-        has.mem_get_allocation_granularity.is_some()
-            && has.mem_create.is_some()
-            && has.mem_release.is_some()
-            && has.mem_export_to_shareable_handle.is_some()
-            && has.mem_address_reserve.is_some()
-            && has.mem_address_free.is_some()
-            && has.mem_map.is_some()
-            && has.mem_unmap.is_some()
-            && has.mem_set_access.is_some()
+    /// The first missing function of those that make memory apart from its addresses, and export
+    /// it.
+    pub(crate) fn missing_for_exportable_memory(&self) -> Option<&'static str> {
+        self.0.optional.missing(&[
+            "cuMemGetAllocationGranularity",
+            "cuMemCreate",
+            "cuMemRelease",
+            "cuMemExportToShareableHandle",
+            "cuMemAddressReserve",
+            "cuMemAddressFree",
+            "cuMemMap",
+            "cuMemUnmap",
+            "cuMemSetAccess",
+        ])
     }
 
-    /// True if the driver maps images in imported memory, as arrays, surfaces and textures.
-    pub(crate) fn has_images(&self) -> bool {
-        let has = &self.0.optional;
-        has.external_memory_get_mapped_mipmapped_array.is_some()
-            && has.mipmapped_array_get_level.is_some()
-            && has.mipmapped_array_destroy.is_some()
-            && has.surf_object_create.is_some()
-            && has.surf_object_destroy.is_some()
-            && has.tex_object_create.is_some()
-            && has.tex_object_destroy.is_some()
-            && has.memcpy_3d_async.is_some()
+    /// The first missing function of those that map images in imported memory.
+    pub(crate) fn missing_for_images(&self) -> Option<&'static str> {
+        self.0.optional.missing(&[
+            "cuExternalMemoryGetMappedMipmappedArray",
+            "cuMipmappedArrayGetLevel",
+            "cuMipmappedArrayDestroy",
+            "cuSurfObjectCreate",
+            "cuSurfObjectDestroy",
+            "cuTexObjectCreate",
+            "cuTexObjectDestroy",
+            "cuMemcpy3DAsync_v2",
+        ])
     }
 
-    /// True if the driver can open events of other processes and export its own.
-    pub(crate) fn has_interprocess_events(&self) -> bool {
-        let has = &self.0.optional;
-        has.ipc_get_event_handle.is_some() && has.ipc_open_event_handle.is_some()
+    /// The first missing function of those that open events of other processes and export own ones.
+    pub(crate) fn missing_for_interprocess_events(&self) -> Option<&'static str> {
+        let symbols = ["cuIpcGetEventHandle", "cuIpcOpenEventHandle"];
+        self.0.optional.missing(&symbols)
     }
 
     /// The value of an attribute, or 0 if the driver does not know it. Then the feature is missing.

@@ -145,14 +145,14 @@ pub(crate) fn describe(info: &ImageInfo, driver: &Driver, object: &Object) -> Re
     const CUBEMAP: u32 = 4;
     const COLOR_ATTACHMENT: u32 = 0x20;
     info.check(object)?;
-    let refused = |asked: String, reason| Error::unsupported(object, asked, reason);
-    if !driver.has_images() {
-        let reason = "the driver lacks functions for arrays, which CUDA has since version 10.0";
+    let refused = |asked: String, reason: String| Error::unsupported(object, asked, reason);
+    if let Some(missing) = driver.missing_for_images() {
+        let reason = format!("the driver has no {missing}");
         return Err(refused("hold an image".into(), reason));
     }
     let format = format(info.format).ok_or_else(|| {
         let asked = format!("hold an image with format {:?}", info.format);
-        refused(asked, "CUDA has no such format")
+        refused(asked, "CUDA has no such format".into())
     })?;
     let is_cube = info.image_type == ImageType::Cube;
     let layers = (info.layers > 1).then_some(info.layers);
