@@ -43,6 +43,10 @@ fn refused(command: &mut Command) -> String {
     String::from_utf8_lossy(&made.stderr).into_owned()
 }
 
+/// The words of a buffer, and the texels of an image, that went both ways.
+const OWN_MEMORY: &str = "the last command is Some(9)\n\
+    3072 texels of Vulkan and 3072 of CUDA are right, of 3072";
+
 /// With CUDA and Vulkan in software, as on a machine with one GPU.
 #[rstest]
 #[case::streams("two_queues", &["cuda"], "the last word written is Some(100)")]
@@ -50,7 +54,7 @@ fn refused(command: &mut Command) -> String {
 #[case::workers("two_queues", &["host"], "the last word written is Some(100)")]
 #[case::image("image", &[], "230400 of 230400 texels are right")]
 #[case::cuda_memory("cuda_memory", &[], "65536 of 65536 words are 7")]
-#[case::own_memory("own_memory", &[], "the last command is Some(9)")]
+#[case::own_memory("own_memory", &[], OWN_MEMORY)]
 #[case::own_submission("own_submission", &[], "the line is at 2")]
 #[case::futures("futures", &[], "frame 2 came: false")]
 #[case::timing("timing", &[], "on the host's clock")]

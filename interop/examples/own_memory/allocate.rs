@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use syncline::image::ImageInfo;
 use syncline::vulkan;
 use syncline::vulkan::ash::vk;
 
@@ -9,11 +10,12 @@ use crate::adopt::Block;
 
 const HANDLES: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
-/// Frees the memory and the buffers when Syncline uses them no more.
+/// Frees the memory, the buffers and the image when Syncline uses them no more.
 struct Owned {
     device: vulkan::Device,
     memory: vk::DeviceMemory,
     buffers: Vec<vk::Buffer>,
+    image: vk::Image,
 }
 
 impl Drop for Owned {
@@ -24,18 +26,24 @@ impl Drop for Owned {
             self.buffers
                 .iter()
                 .for_each(|buffer| raw.destroy_buffer(*buffer, None));
+            raw.destroy_image(self.image, None);
             raw.free_memory(self.memory, None);
         }
     }
 }
 
-/// Makes buffers of these sizes, and one block of memory for all of them.
-pub(crate) fn allocate(device: &vulkan::Device, sizes: &[u64]) -> Result<Block, vk::Result> {
+/// Makes buffers of these sizes and an image, and one block of memory for all of them.
+pub(crate) fn allocate(
+    device: &vulkan::Device,
+    sizes: &[u64],
+    picture: &ImageInfo,
+) -> Result<Block, vk::Result> {
     let raw = device.raw();
     let mut owned = Owned {
         device: device.clone(),
         memory: vk::DeviceMemory::null(),
         buffers: Vec::new(),
+        image: vk::Image::null(),
     };
     let (mut buffers, mut end, mut allowed) = (Vec::new(), 0_u64, u32::MAX);
     for &size in sizes {
@@ -54,10 +62,20 @@ pub(crate) fn allocate(device: &vulkan::Device, sizes: &[u64]) -> Result<Block, 
         (end, allowed) = (offset + needs.size, allowed & needs.memory_type_bits);
     }
     // SAFETY: the physical device of this instance.
-    let types = unsafe {
-        let instance = device.instance();
-        instance.get_physical_device_memory_properties(device.physical())
+    let (limits, types) = unsafe {
+        let (instance, physical) = (device.instance(), device.physical());
+        let properties = instance.get_physical_device_properties(physical);
+        let types = instance.get_physical_device_memory_properties(physical);
+        (properties.limits, types)
     };
+    owned.image = image(raw, picture)?;
+    // SAFETY: just created.
+    let needs = unsafe { raw.get_image_memory_requirements(owned.image) };
+    let offset = end
+        .next_multiple_of(limits.buffer_image_granularity)
+        .next_multiple_of(needs.alignment);
+    (end, allowed) = (offset + needs.size, allowed & needs.memory_type_bits);
+
     let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
     let is_local = |index: u32| {
         types.memory_types[index as usize]
@@ -72,17 +90,42 @@ pub(crate) fn allocate(device: &vulkan::Device, sizes: &[u64]) -> Result<Block, 
         .allocation_size(end)
         .memory_type_index(memory_type)
         .push_next(&mut export);
-    // SAFETY: a memory type that all buffers allow.
+    // SAFETY: a memory type that the buffers and the image allow.
     owned.memory = unsafe { raw.allocate_memory(&info, None) }?;
-    for &(buffer, offset, _) in &buffers {
-        // SAFETY: aligned, within the memory, and of a type that the buffer allows.
-        unsafe { raw.bind_buffer_memory(buffer, owned.memory, offset) }?;
+    // SAFETY: aligned, within the memory, and of a type that they allow.
+    unsafe {
+        for &(buffer, offset, _) in &buffers {
+            raw.bind_buffer_memory(buffer, owned.memory, offset)?;
+        }
+        raw.bind_image_memory(owned.image, owned.memory, offset)?;
     }
     Ok(Block {
         memory: owned.memory,
         size: end,
         memory_type,
+        images: vec![(owned.image, offset, *picture)],
         owner: Arc::new(owned),
         buffers,
     })
+}
+
+/// An image with these properties, the usages for transfers, and nothing else.
+fn image(raw: &vulkan::ash::Device, picture: &ImageInfo) -> Result<vk::Image, vk::Result> {
+    let mut external = vk::ExternalMemoryImageCreateInfo::default().handle_types(HANDLES);
+    let transfers = vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
+    let info = vk::ImageCreateInfo::default()
+        .image_type(vk::ImageType::TYPE_2D)
+        .format(vk::Format::R8G8B8A8_UNORM)
+        .extent(vk::Extent3D {
+            width: picture.extent.width,
+            height: picture.extent.height,
+            depth: 1,
+        })
+        .mip_levels(picture.levels)
+        .array_layers(picture.layers)
+        .samples(vk::SampleCountFlags::TYPE_1)
+        .usage(transfers | vk::ImageUsageFlags::from_raw(picture.usage.bits()))
+        .push_next(&mut external);
+    // SAFETY: a valid description.
+    unsafe { raw.create_image(&info, None) }
 }

@@ -4,29 +4,35 @@
 
 mod adopt;
 mod allocate;
+mod draw;
+mod picture;
 
 use std::time::Duration;
 
 use adopt::share_block;
 use allocate::allocate;
+use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the application's image is created with, besides the usages for transfers.
+const PICTURE: ImageInfo = ImageInfo::d2(Format::Rgba8Unorm, 64, 48, ImageUsage::SAMPLED);
 
 fn main() -> syncline::Result<()> {
     let inventory = Inventory::probe(&ProbeOptions::default());
     let (cuda, vulkan) = inventory.pair()?; // or `adopt` the application's own devices
     let link = share(&vulkan, &cuda)?;
-    let block = allocate(&vulkan, &[1 << 16, 4096]).map_err(syncline::Error::work)?;
+    let block = allocate(&vulkan, &[1 << 16, 4096], &PICTURE).map_err(Error::work)?;
     // SAFETY: allocated as `share_block` demands.
     let shared = unsafe { share_block(&link, block) }?;
-    let [vertices, commands] = &shared[..] else {
+    let ([vertices, commands], [image]) = (&shared.buffers[..], &shared.images[..]) else {
         return Ok(());
     };
 
     let line = link.timeline("line")?;
     let (graphics, compute) = (
-        vulkan.queue(QueueKind::Compute, "graphics")?,
+        vulkan.queue(QueueKind::Graphics, "graphics")?,
         cuda.queue(QueueKind::Compute, "compute")?,
     );
     // CUDA writes the vertices and the last 64 bytes of the commands. Vulkan reads both.
@@ -55,6 +61,7 @@ fn main() -> syncline::Result<()> {
         "vertices of CUDA at {:#x}, the last command is {word:?}",
         vertices.right().pointer()
     );
+    picture::exchange(&link, image, &graphics, &compute)?;
     compute.idle(PATIENCE)?;
     graphics.idle(PATIENCE)
 }
