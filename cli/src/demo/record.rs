@@ -22,6 +22,9 @@ const RUNS: usize = 5;
 /// No further run begins after this time.
 const ENOUGH: Duration = Duration::from_secs(2);
 
+/// Number of submissions in the picture: so few that each has room for its label.
+const DRAWN: usize = 24;
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct Files {
     /// Trace the queues in a few more runs, and write the last as JSON for ui.perfetto.dev
@@ -95,8 +98,11 @@ impl Files {
             write(path, &json)?;
         }
         if let Some(path) = &self.timeline {
-            let picture = svg::Picture::new(&recording, svg::Options::default());
-            write(path, &picture.to_string())?;
+            let options = svg::Options {
+                submissions: DRAWN,
+                ..svg::Options::default()
+            };
+            write(path, &svg::Picture::new(&recording, options).to_string())?;
         }
         Ok(Summary::of(&recording, middle(with), middle(without)))
     }

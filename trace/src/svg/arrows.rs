@@ -94,8 +94,10 @@ impl Draw<'_> {
             neck - bend,
         );
         self.arrows.push_str(&format!(
-            "<path class=\"halo\" d=\"{path}\"/><path class=\"{line}\" d=\"{path}\"/>\
-             <circle class=\"{head}\" cx=\"{x1:.2}\" cy=\"{y1:.1}\" r=\"2\"/>\
+            "<path class=\"halo\" d=\"{path}\"/><path class=\"{line}\" d=\"{path}\"/>\n",
+        ));
+        self.ends.push_str(&format!(
+            "<circle class=\"{head}\" cx=\"{x1:.2}\" cy=\"{y1:.1}\" r=\"2\"/>\
              <path class=\"{head}\" d=\"M{x2:.2} {y2:.1}l-3.4 {:.1}h6.8z\"/>\n",
             -7.0 * down,
         ));

@@ -8,12 +8,14 @@ use syncline_core::trace::{Recording, Track};
 use super::Options;
 use super::axis::{Axis, words};
 use super::style;
-use super::text::{escape, fit, width};
+use super::text::{escape, fit, width, wrap};
 use super::window::Window;
 use crate::life;
 use crate::rows::Rows;
 
 pub(super) const MARGIN: f64 = 24.0;
+/// Width of the mark of a device, and of the space below it.
+const MARK: f64 = 16.0;
 pub(super) const BAR: f64 = 22.0;
 pub(super) const BAR_GAP: f64 = 3.0;
 /// Height of the lines below the bars that show the time before runs.
@@ -23,7 +25,14 @@ pub(super) const STRIP_GAP: f64 = 2.0;
 pub(super) const STRIPS: usize = 4;
 pub(super) const LANE_PAD: f64 = 7.0;
 pub(super) const DEVICE: f64 = 30.0;
+/// Height of a further line of a device's name.
+const LINE: f64 = 14.0;
+/// Space between a name and the bands.
+const BESIDE: f64 = 8.0;
 pub(super) const SMALL: f64 = 11.0;
+const NAME: f64 = 12.0;
+/// Bold text of size [`NAME`] is as wide as text of this size.
+const BOLD: f64 = 13.5;
 
 /// The area of a bar, for arrows.
 #[derive(Clone, Copy)]
@@ -62,10 +71,14 @@ pub(super) struct Draw<'r> {
     pub(super) y: f64,
     /// Bands, below everything else.
     pub(super) bands: String,
-    pub(super) bars: String,
-    /// Labels, above the arrows.
-    pub(super) labels: String,
+    /// The time before runs.
+    pub(super) strips: String,
+    /// Lines of arrows, below the bars. So none crosses the label of a run.
     pub(super) arrows: String,
+    pub(super) bars: String,
+    /// Both ends of arrows, on the edges of bars.
+    pub(super) ends: String,
+    pub(super) labels: String,
     pub(super) areas: HashMap<(usize, usize), Area>,
     pub(super) signals: HashMap<usize, (f64, f64)>,
     pub(super) said: Said,
@@ -77,12 +90,13 @@ pub(super) fn picture(recording: &Recording, options: &Options) -> String {
     let window = Window::of(recording, options);
     let devices = life::devices(recording);
     let threads = life::threads(recording);
-    let names = recording
-        .tracks
-        .iter()
-        .map(|track| width(&track.queue, 12.0));
-    let names = names.chain(threads.iter().map(|(name, _)| width(name, 12.0)));
-    let gutter = names.fold(90.0, f64::max).min(full * 0.2) + 16.0;
+    let queues = recording.tracks.iter().map(|track| &*track.queue);
+    let names = queues.chain(threads.iter().map(|&(name, _)| name));
+    let names = names.map(|name| width(name, NAME));
+    let devices_names = devices.iter().map(|device| width(&device.name, BOLD));
+    let gutter = names.chain(devices_names).fold(90.0, f64::max);
+    // Bands and arrows begin to the right of all names.
+    let gutter = gutter.min(full * 0.2) + MARK + BESIDE;
     let mut draw = Draw {
         recording,
         window,
@@ -90,9 +104,11 @@ pub(super) fn picture(recording: &Recording, options: &Options) -> String {
         right: full - MARGIN,
         y: MARGIN + 66.0,
         bands: String::new(),
-        bars: String::new(),
-        labels: String::new(),
+        strips: String::new(),
         arrows: String::new(),
+        bars: String::new(),
+        ends: String::new(),
+        labels: String::new(),
         areas: HashMap::new(),
         signals: HashMap::new(),
         said: Said::default(),
@@ -132,8 +148,10 @@ pub(super) fn picture(recording: &Recording, options: &Options) -> String {
     for part in [
         &draw.bands,
         &axis,
-        &draw.bars,
+        &draw.strips,
         &draw.arrows,
+        &draw.bars,
+        &draw.ends,
         &draw.labels,
         &tail,
     ] {
@@ -172,19 +190,26 @@ impl Draw<'_> {
         (self.window.from..=self.window.to).contains(&since)
     }
 
+    /// Writes the name of a device beside the bands, in up to two lines.
     pub(super) fn device(&mut self, name: &str, backend: BackendKind) {
         self.y += DEVICE;
-        let y = self.y - 9.0;
-        let room = self.right - MARGIN - 16.0;
-        let name = fit(name, 12.0, room).unwrap_or_default();
         self.labels.push_str(&format!(
-            "<rect class=\"{}\" x=\"{MARGIN}\" y=\"{:.1}\" width=\"10\" height=\"10\" rx=\"2\"/>\
-             <text class=\"t device\" x=\"{}\" y=\"{y:.1}\">{}</text>\n",
+            "<g><title>{}</title><rect class=\"{}\" x=\"{MARGIN}\" y=\"{:.1}\" width=\"10\" height=\"10\" rx=\"2\"/>",
+            escape(name),
             style::class(backend),
-            y - 9.5,
-            MARGIN + 16.0,
-            escape(&name),
+            self.y - 18.5,
         ));
+        let lines = wrap(name, BOLD, self.left - MARGIN - MARK - BESIDE);
+        for (at, line) in lines.iter().enumerate() {
+            self.y += if at == 0 { 0.0 } else { LINE };
+            self.labels.push_str(&format!(
+                "<text class=\"t device\" x=\"{}\" y=\"{:.1}\">{}</text>",
+                MARGIN + MARK,
+                self.y - 9.0,
+                escape(line),
+            ));
+        }
+        self.labels.push_str("</g>\n");
         if !self.said.backends.contains(&backend) {
             self.said.backends.push(backend);
         }
@@ -197,10 +222,10 @@ impl Draw<'_> {
             "<rect class=\"band\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"4\"/>\n",
             self.right - left,
         ));
-        let room = left - MARGIN - 24.0;
-        let name = fit(name, 12.0, room).unwrap_or_default();
+        let room = left - MARGIN - MARK - BESIDE;
+        let name = fit(name, NAME, room).unwrap_or_default();
         let y = top + LANE_PAD + 15.0;
-        let x = MARGIN + 16.0;
+        let x = MARGIN + MARK;
         self.labels.push_str(&format!(
             "<text class=\"t queue\" x=\"{x}\" y=\"{y:.1}\">{}</text>\n",
             escape(&name),
@@ -308,9 +333,13 @@ impl Draw<'_> {
             if runs.is_empty()
                 && let Some(text) = fit(&text, SMALL, self.right - self.left - 20.0)
             {
+                let (x, wide) = (self.left + 10.0, width(&text, SMALL));
+                // Arrows between other lanes pass below it.
                 self.labels.push_str(&format!(
-                    "<text class=\"m\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
-                    self.left + 10.0,
+                    "<rect class=\"band\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{BAR}\"/>\
+                     <text class=\"m\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>\n",
+                    x - 4.0,
+                    wide + 8.0,
                     top + 15.0,
                     escape(&text),
                 ));

@@ -55,9 +55,9 @@ impl Draw<'_> {
         let details = escape(&self.details(track, submission));
         let details = format!("<title>{details}</title>");
         let label = fit_name(&life::name(submission), SMALL, wide - 6.0);
-        let mut text = format!("in-{class}");
+        let mut text = "in";
         if failed {
-            text = "failt".to_owned();
+            text = "failt";
             let (x, wide) = (x + 0.7, (wide - 1.4).max(1.5));
             let cross = format!("M{x:.2} {y:.1}l{wide:.2} {BAR}m0 -{BAR}l-{wide:.2} {BAR}");
             let stroke = if wide > 12.0 {
@@ -76,7 +76,7 @@ impl Draw<'_> {
                 "<rect class=\"bar {class}\" {rect}>{details}</rect>\n"
             ));
         } else {
-            text = "t".to_owned();
+            text = "t";
             let open = matches!(run.known, Known::Unfinished);
             self.said.pending |= open;
             self.said.unknown |= !open;
@@ -179,7 +179,7 @@ impl Draw<'_> {
                 ""
             },
         );
-        self.bars
+        self.strips
             .push_str(&format!("<g><title>{}</title>{parts}</g>\n", escape(&what)));
         end
     }

@@ -35,8 +35,7 @@ const GROUNDS: [[&str; 7]; 2] = [
 fn ground(dark: bool) -> String {
     let [ground, band, text, beside, grid, near, failed] = GROUNDS[usize::from(dark)];
     let mut style = format!(
-        ".ground{{fill:{ground}}}.edge{{stroke:{grid}}}.band{{fill:{band}}}.t{{fill:{text}}}.m{{fill:{beside}}}.device{{stroke:{ground};stroke-width:3;stroke-linejoin:round;paint-order:stroke}}\
-         .grid{{stroke:{grid}}}.halo{{stroke:{ground}}}.near{{stroke:{near}}}.nearh{{fill:{near}}}\
+        ".ground{{fill:{ground}}}.edge{{stroke:{grid}}}.band{{fill:{band}}}.t{{fill:{text}}}.m{{fill:{beside}}}.grid{{stroke:{grid}}}.halo{{stroke:{ground}}}.near{{stroke:{near}}}.nearh{{fill:{near}}}\
          .far{{stroke:{text}}}.farh{{fill:{text}}}.fail{{stroke:{failed};fill:{ground}}}.failt{{fill:{failed}}}.against{{stroke:{failed}}}"
     );
     let opacity = if dark { ".6" } else { "1" };
@@ -58,14 +57,11 @@ pub(super) fn definitions() -> String {
     let mut style = String::from(
         "text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;font-size:11px}\
          .title{font-size:16px;font-weight:600}.device{font-size:12px;font-weight:600}.queue{font-size:12px}\
-         .bar{stroke:none}.halo,.near,.far,.against{fill:none}.halo{stroke-width:4;stroke-opacity:.75}\
+         .bar{stroke:none}.in{fill:#fff}.halo,.near,.far,.against{fill:none}.halo{stroke-width:4;stroke-opacity:.75}\
          .near{stroke-width:1.1}.far{stroke-width:1.5}.against{stroke-width:1.5;stroke-dasharray:4 3}.fail{stroke-width:1.4}",
     );
     for (name, colour, ..) in COLOURS {
-        // Labels stay readable where an arrow crosses them.
-        style.push_str(&format!(
-            ".{name}{{fill:{colour}}}.in-{name}{{fill:#fff;stroke:{colour};stroke-width:3;stroke-linejoin:round;paint-order:stroke}}"
-        ));
+        style.push_str(&format!(".{name}{{fill:{colour}}}"));
     }
     style.push_str(&ground(false));
     style.push_str(&format!(

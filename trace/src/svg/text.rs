@@ -59,6 +59,22 @@ pub(super) fn fit(text: &str, size: f64, room: f64) -> Option<String> {
     (fitted.chars().count() >= 2).then(|| format!("{fitted}…"))
 }
 
+/// Breaks text into at most two lines, at a space where that is possible, and cuts the last line.
+pub(super) fn wrap(text: &str, size: f64, room: f64) -> Vec<String> {
+    let spaces = text.char_indices().filter(|&(_, c)| c == ' ');
+    let fits = |&at: &usize| width(&text[..at], size) <= room;
+    match spaces.map(|(at, _)| at).rfind(fits) {
+        Some(at) if width(text, size) > room => {
+            let rest = fit(&text[at + 1..], size, room);
+            [Some(text[..at].to_owned()), rest]
+                .into_iter()
+                .flatten()
+                .collect()
+        }
+        _ => fit(text, size, room).into_iter().collect(),
+    }
+}
+
 /// Fits a run's name: all of it, or else the number at its end, or else its beginning.
 ///
 /// The number distinguishes a run from its neighbours.
@@ -92,6 +108,16 @@ mod tests {
         assert!(cut.ends_with('…') && width(&cut, 10.0) <= 50.0, "{cut}");
         assert_eq!(fit("frame 12", 10.0, 12.0), None);
         assert_eq!(fit("  ", 10.0, 100.0), None);
+        let name = "Vulkan · llvmpipe (LLVM 15.0.6, 256 bits)";
+        assert_eq!(wrap(name, 10.0, 400.0), [name]);
+        assert_eq!(
+            wrap(name, 10.0, 150.0),
+            ["Vulkan · llvmpipe (LLVM", "15.0.6, 256 bits)"]
+        );
+        assert_eq!(
+            wrap(name, 10.0, 100.0),
+            ["Vulkan · llvmpipe", "(LLVM 15.0.6, 2…"]
+        );
         assert_eq!(
             fit_name("frame 12", 10.0, 100.0).as_deref(),
             Some("frame 12")

@@ -5,6 +5,7 @@
 use crate::frames::frames;
 use proptest::prelude::*;
 use roxmltree::{Document, Node};
+use rstest::rstest;
 use syncline_core::trace::{Outcome, Recording};
 use syncline_trace::svg::{Options, Picture};
 
@@ -64,6 +65,88 @@ fn every_frame_is_there_with_its_arrows() {
     assert!(!texts.iter().any(|text| text == "failed"));
 }
 
+/// The numbers of a path, in their order.
+fn numbers(path: &str) -> Vec<f64> {
+    path.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'))
+        .filter_map(|number| number.parse().ok())
+        .collect()
+}
+
+/// Points on a line of the picture, close to each other.
+fn points(path: &str) -> Vec<(f64, f64)> {
+    let at = numbers(path);
+    // A grid line has two points, and an arrow is a curve with four.
+    let ends: [(f64, f64); 4] = match at[..] {
+        [x, y1, y2] => [(x, y1), (x, y1), (x, y2), (x, y2)],
+        [a, b, c, d, e, f, g, h] => [(a, b), (c, d), (e, f), (g, h)],
+        _ => panic!("{path}"),
+    };
+    let point = |step: i32| {
+        let t = f64::from(step) / 256.0;
+        let weights = [
+            (1.0 - t).powi(3),
+            3.0 * t * (1.0 - t).powi(2),
+            3.0 * t.powi(2) * (1.0 - t),
+            t.powi(3),
+        ];
+        let sum = |of: fn(&(f64, f64)) -> f64| {
+            let parts = ends.iter().zip(weights);
+            parts.map(|(end, weight)| of(end) * weight).sum::<f64>()
+        };
+        (sum(|end| end.0), sum(|end| end.1))
+    };
+    (0..=256).map(point).collect()
+}
+
+/// No line crosses a name, and the labels of runs are above all lines.
+#[rstest]
+#[case::wide(1280, "NVIDIA H200")]
+#[case::narrow(480, "NVIDIA H200")]
+#[case::long_name(1280, "llvmpipe (LLVM 15.0.6, 256 bits) (software)")]
+fn nothing_crosses_a_label(#[case] width: u32, #[case] device: &str) {
+    let mut recording = frames(20);
+    for track in &mut recording.tracks {
+        track.device = device.into();
+    }
+    let options = Options {
+        width,
+        ..Options::default()
+    };
+    let svg = picture(&recording, &options);
+    let document = Document::parse(&svg).unwrap();
+    let lines: Vec<Node<'_, '_>> = ["halo", "near", "far", "grid"]
+        .iter()
+        .flat_map(|class| classed(&document, class).filter(in_plot))
+        .collect();
+    assert!(lines.len() > 80, "{}", lines.len());
+    let number = |node: Node<'_, '_>, name| node.attribute(name).unwrap().parse::<f64>().unwrap();
+    let texts = document.descendants().filter(|node| {
+        let class = node.attribute("class").unwrap_or_default();
+        class.starts_with("t device") || class.starts_with("t queue")
+    });
+    let mut seen = 0;
+    for text in texts {
+        let (left, base) = (number(text, "x"), number(text, "y"));
+        let said = text.text().unwrap();
+        // Bold text of DejaVu Sans, which is a wide font, is 7.3 pixels a character here.
+        let right = left + 7.3 * said.chars().count() as f64;
+        let mut crossing = lines
+            .iter()
+            .flat_map(|line| points(line.attribute("d").unwrap()));
+        let is_crossed = crossing
+            .any(|(x, y)| (left..right).contains(&x) && (base - 9.0..base + 3.0).contains(&y));
+        assert!(!is_crossed, "{said} at {left}, {base}");
+        seen += 1;
+    }
+    assert!(seen >= 9, "{seen}");
+    let last = lines.iter().map(|line| line.range().end).max().unwrap();
+    for bar in ["bar vulkan", "bar cuda", "bar host"] {
+        for bar in classed(&document, bar).filter(in_plot) {
+            assert!(bar.range().start > last, "a line is above a run");
+        }
+    }
+}
+
 #[test]
 fn arrows_run_forward_in_time() {
     let svg = picture(
@@ -97,10 +180,7 @@ fn arrows_run_forward_in_time() {
         .filter(in_plot)
     {
         let path = arrow.attribute("d").unwrap();
-        let numbers: Vec<f64> = path
-            .split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'))
-            .filter_map(|number| number.parse().ok())
-            .collect();
+        let numbers = numbers(path);
         let (from, to) = (numbers[0], numbers[6]);
         assert!(to >= from, "{path}");
         // From the end of a run, or a signal of the host, to the beginning of another.
