@@ -6,8 +6,8 @@ use std::fmt;
 /// The figure that says that the raw side did not finish.
 pub const RAW_HANGS: &str = "raw_hangs";
 
-/// Number of runs of a row with a [`Limit::Speed`]. The run with the median ratio is judged.
-pub const SPEED_RUNS: usize = 3;
+/// Number of runs of a row with a [`Limit::RatioToRaw`]. The run with the median ratio is judged.
+pub const RATIO_RUNS: usize = 3;
 
 /// A limit of a row. Times are medians over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,8 +20,8 @@ pub enum Limit {
     OverFloor(f64),
     /// Ours takes at most this many times as long as the floor.
     RatioToFloor(f64),
-    /// Ours reaches at least this part of the speed of raw, in the median of [`SPEED_RUNS`] runs.
-    Speed(f64),
+    /// Ours takes at most this many times as long as raw, in the median of [`RATIO_RUNS`] runs.
+    RatioToRaw(f64),
     /// The figure of this name is at most this.
     Figure(&'static str, f64),
     /// The ratio to the floor, or else to raw, is at most this many times that of an earlier
@@ -47,7 +47,7 @@ impl Limit {
     #[must_use]
     pub const fn runs(self) -> usize {
         match self {
-            Self::Speed(_) => SPEED_RUNS,
+            Self::RatioToRaw(_) => RATIO_RUNS,
             _ => 1,
         }
     }
@@ -88,11 +88,9 @@ impl Limit {
                 let ratio = ours.zip(floor).map(|(ours, floor)| ours / floor);
                 above(ratio, most, |ratio| format!("{ratio:.2} × floor"))
             }
-            Self::Speed(least) => {
-                // The inverse of the speed, so that larger is worse.
-                let slowness = ours.zip(raw).map(|(ours, raw)| ours / raw);
-                let words = |slowness: f64| format!("{:.3} of the speed of raw", 1.0 / slowness);
-                above(slowness, 1.0 / least, words)
+            Self::RatioToRaw(most) => {
+                let ratio = ours.zip(raw).map(|(ours, raw)| ours / raw);
+                above(ratio, most, |ratio| format!("{ratio:.3} × raw"))
             }
             Self::Figure(name, most) => above(found.figures.get(name).copied(), most, |value| {
                 format!("{value:.3}")
@@ -110,7 +108,7 @@ impl fmt::Display for Limit {
             Self::OverRaw(most) => write!(f, "≤ raw + {most} ns"),
             Self::OverFloor(most) => write!(f, "≤ floor + {most} ns"),
             Self::RatioToFloor(most) => write!(f, "≤ {most} × floor"),
-            Self::Speed(least) => write!(f, "speed ≥ {least}"),
+            Self::RatioToRaw(most) => write!(f, "≤ {most} × raw"),
             Self::Figure(name, most) => write!(f, "{name} ≤ {most}"),
             Self::Recorded(most) => write!(f, "≤ {most} × an earlier recording"),
         }
@@ -168,7 +166,7 @@ mod tests {
     #[case::over_raw(Limit::OverRaw(30.0), 120.0, 120.1)]
     #[case::over_floor(Limit::OverFloor(30.0), 130.0, 130.1)]
     #[case::ratio_to_floor(Limit::RatioToFloor(1.2), 120.0, 120.1)]
-    #[case::speed(Limit::Speed(0.5), 180.0, 180.1)]
+    #[case::ratio_to_raw(Limit::RatioToRaw(2.0), 180.0, 180.1)]
     fn a_limit_is_met_up_to_its_value_and_missed_above(
         #[case] limit: Limit,
         #[case] ours: f64,
@@ -184,7 +182,7 @@ mod tests {
     #[case::over_raw(Limit::OverRaw(9.0))]
     #[case::over_floor(Limit::OverFloor(9.0))]
     #[case::ratio_to_floor(Limit::RatioToFloor(9.0))]
-    #[case::speed(Limit::Speed(0.1))]
+    #[case::ratio_to_raw(Limit::RatioToRaw(9.0))]
     #[case::figure(Limit::Figure("bytes", 9.0))]
     fn a_quantity_that_was_not_measured_misses_its_limit(#[case] limit: Limit) {
         let found = Found {

@@ -186,8 +186,8 @@ mod tests {
     #[case::absolute(&[Limit::Within(5.0)], Pace::FULL, (1, 30))]
     #[case::over_raw(&[Limit::OverRaw(60.0)], Pace::FULL, (1, 120))]
     #[case::over_the_floor(&[Limit::Within(5.0), Limit::OverFloor(9.0)], Pace::FULL, (1, 120))]
-    #[case::speed(&[Limit::Speed(0.98)], Pace::FULL, (3, 30))]
-    #[case::a_check_that_all_runs(&[Limit::Speed(0.98), Limit::OverRaw(9.0)], Pace::QUICK, (1, 3))]
+    #[case::ratio_to_raw(&[Limit::RatioToRaw(1.02)], Pace::FULL, (3, 30))]
+    #[case::a_check_that_all_runs(&[Limit::RatioToRaw(1.02), Limit::OverRaw(9.0)], Pace::QUICK, (1, 3))]
     fn limits_need_runs_and_rounds(
         #[case] limits: &[Limit],
         #[case] pace: Pace,

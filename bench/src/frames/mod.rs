@@ -22,7 +22,7 @@ use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::trace::Trace;
 use syncline::{
     Buffer, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Slots, Timeline,
-    WaitMode, host,
+    host,
 };
 
 use compute::reference::Reference;
@@ -83,27 +83,17 @@ pub(crate) fn pixels(readbacks: &[Buffer], frame: u32) -> Vec<u32> {
     words.map(|word| word.load(Ordering::Relaxed)).collect()
 }
 
-/// The expected heights of the last one of `frames` frames, which are at least 1.
-fn last_heights(size: Size, frames: u32) -> Vec<u32> {
-    let mut reference = Reference::new(size.width, size.height);
-    for _ in 1..frames {
-        reference.advance_frame();
-    }
-    reference.advance_frame().to_vec()
-}
-
 /// The expected picture of the last one of `frames` frames, which are at least 1.
 ///
 /// Takes as long as simulating all frames on the host.
 #[must_use]
 pub fn expected(view: &View, frames: u32) -> Vec<u32> {
-    scene::reference::draw(view, &last_heights(view.field(), frames))
-}
-
-/// Like [`expected`], shaded from above.
-#[cfg(feature = "vulkan")]
-pub(crate) fn expected_shades(size: Size, frames: u32) -> Vec<u32> {
-    compute::reference::shade(&last_heights(size, frames), size.width, size.height)
+    let Size { width, height } = view.field();
+    let mut reference = Reference::new(width, height);
+    for _ in 1..frames {
+        reference.advance_frame();
+    }
+    scene::reference::draw(view, reference.advance_frame())
 }
 
 /// Queues, buffers and timelines of one run.
@@ -126,8 +116,6 @@ pub struct Pipeline {
     /// The slots, which `consumed` frees.
     ring: Slots,
     shares: &'static str,
-    /// What the consumer does, for the trace.
-    what: &'static str,
     trace: Option<Arc<Trace>>,
 }
 
@@ -152,7 +140,7 @@ impl Shared {
     }
 
     /// Images of heights that Vulkan on the right can sample, or buffers.
-    fn scene(link: &Link, size: Size) -> Result<Self> {
+    fn new(link: &Link, size: Size) -> Result<Self> {
         #[cfg(feature = "vulkan")]
         if matches!(link.right(), syncline::Device::Vulkan(_)) {
             let Size { width, height } = size;
@@ -192,38 +180,9 @@ impl Pipeline {
     /// # Errors
     /// [`Error::Unsupported`] if the right is CUDA, which does not draw. A driver error.
     pub fn scene(link: &Link, view: View) -> Result<Self> {
-        let sizes = (view.field(), view.picture());
-        let draw = (QueueKind::Graphics, "draw");
-        let slots = Shared::scene(link, view.field())?;
-        let pipeline = Self::of(link, slots, sizes, draw, |slots, readbacks| {
-            Consumer::painter(link.right(), view, slots, readbacks)
-        })?;
-        pipeline.begin()?;
-        Ok(pipeline)
-    }
-
-    /// A pipeline that shades heights from above, from the left of `link` to Vulkan on the right.
-    ///
-    /// # Errors
-    /// A driver error.
-    #[cfg(feature = "vulkan")]
-    pub(crate) fn shading(link: &Link, size: Size) -> Result<Self> {
-        let shade = (QueueKind::Compute, "shade");
-        let slots = Shared::buffers(link, size)?;
-        Self::of(link, slots, (size, size), shade, |slots, readbacks| {
-            Consumer::shader(link.right(), size, slots.buffers()?, readbacks)
-        })
-    }
-
-    fn of(
-        link: &Link,
-        slots: Shared,
-        (size, picture): (Size, Size),
-        queue: (QueueKind, &'static str),
-        consumer: impl FnOnce(Between, Vec<Buffer>) -> Result<Consumer>,
-    ) -> Result<Self> {
+        let slots = Shared::new(link, view.field())?;
         let readbacks: Vec<_> = (0..READBACKS)
-            .map(|_| Buffer::host_visible(link.right(), picture.bytes()))
+            .map(|_| Buffer::host_visible(link.right(), view.picture().bytes()))
             .collect::<Result<_>>()?;
         let host = host::Device::new();
         let relayed = slots.buffers.iter().any(SharedBuffer::is_relayed);
@@ -236,12 +195,12 @@ impl Pipeline {
             (false, false) => "buffers",
             (false, true) => "nothing",
         };
-        Ok(Self {
+        let pipeline = Self {
             shares,
-            producer: Producer::new(link.left(), size, slots.left)?,
-            consumer: consumer(slots.right, readbacks.clone())?,
+            producer: Producer::new(link.left(), view.field(), slots.left)?,
+            consumer: Consumer::painter(link.right(), view, slots.right, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,
-            consuming: link.right().queue(queue.0, queue.1)?,
+            consuming: link.right().queue(QueueKind::Graphics, "draw")?,
             relaying,
             slots: slots.buffers,
             readbacks,
@@ -249,9 +208,10 @@ impl Pipeline {
             relayed: host.timeline("relayed")?,
             ring: Slots::new(consumed.wait_only(), SLOTS)?,
             consumed,
-            what: queue.1,
             trace: None,
-        })
+        };
+        pipeline.begin()?;
+        Ok(pipeline)
     }
 
     /// What both sides share: `images`, `buffers`, or `nothing` if the host copies each frame.
@@ -322,7 +282,7 @@ impl Pipeline {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
                 read(oldest)?;
             }
-            self.submit(frame, order, WaitMode::Adaptive)?;
+            self.submit(frame, order)?;
         }
         for frame in frames.saturating_sub(READBACKS as u32)..frames {
             read(frame)?;
@@ -345,7 +305,7 @@ impl Pipeline {
 
     fn make_timed(&self, frames: u32, order: Order, last: &[u32]) -> Result<f64> {
         let start = Instant::now();
-        self.advance(0, frames, order, WaitMode::Adaptive)?;
+        self.advance(0, frames, order)?;
         let took = start.elapsed();
         if self.frame(frames - 1) != last {
             return Err(wrong(&format!("the last of {frames} timed frames")));
@@ -355,18 +315,18 @@ impl Pipeline {
 
     /// Makes `frames` frames at full speed, beginning with number `first`, which is the next.
     ///
-    /// Waits for the last one. All waits of the host use `mode`.
+    /// Waits for the last one.
     ///
     /// # Errors
     /// A driver error; a frame that takes too long.
-    pub fn advance(&self, first: u32, frames: u32, order: Order, mode: WaitMode) -> Result<()> {
+    pub fn advance(&self, first: u32, frames: u32, order: Order) -> Result<()> {
         let end = first + frames;
-        let wait = |made: u32| self.consumed.at(made.into()).wait_with(mode, TIMEOUT);
+        let wait = |made: u32| self.consumed.at(made.into()).wait(TIMEOUT);
         for frame in first..end {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
                 wait(oldest + 1)?;
             }
-            self.submit(frame, order, mode)?;
+            self.submit(frame, order)?;
         }
         wait(end)
     }
@@ -377,7 +337,7 @@ impl Pipeline {
         pixels(&self.readbacks, frame)
     }
 
-    fn submit(&self, frame: u32, order: Order, mode: WaitMode) -> Result<()> {
+    fn submit(&self, frame: u32, order: Order) -> Result<()> {
         match order {
             Order::Timelines => {
                 self.produce(frame, order)?;
@@ -386,10 +346,10 @@ impl Pipeline {
             }
             Order::HostSynchronized => {
                 self.produce(frame, order)?;
-                self.producing.position().wait_with(mode, TIMEOUT)?;
+                self.producing.position().wait(TIMEOUT)?;
                 self.relay(frame, order)?;
                 self.consume(frame, order)?;
-                self.consuming.position().wait_with(mode, TIMEOUT)
+                self.consuming.position().wait(TIMEOUT)
             }
             Order::None => {
                 // The error shows even if both stages share one queue of the driver.
@@ -459,7 +419,7 @@ impl Pipeline {
             move |recorder: &mut Recorder<'_>| consumer.record(recorder, slot, readback),
             &[self.consumed.signal_at(number)],
         )?;
-        self.label(submitted, self.what, frame);
+        self.label(submitted, "draw", frame);
         Ok(())
     }
 

@@ -1,69 +1,65 @@
-//! The pipeline of [`frames`](crate::frames) by hand.
+//! The pipeline of [`frames`](crate::frames) from CUDA to Vulkan by hand.
 //!
-//! The same kernels run on the same kinds of memory. Only calls of the drivers record and order
-//! them.
+//! The same kernels run, and the same commands draw. Calls of the drivers share the images, and
+//! record and order the work.
 #![allow(unsafe_code, reason = "calls the drivers, as the baseline")]
 
-#[cfg(feature = "cuda")]
 use std::ffi::c_void;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ash::vk;
 use syncline::backend::Device as _;
-use syncline::vulkan::{Buffer, Queue, QueueGuard};
-use syncline::{Device, Link, QueueKind, SharedBuffer};
+use syncline::vulkan::{Device, Queue, QueueGuard};
+use syncline::{Buffer, Link, QueueKind};
 
-#[cfg(feature = "cuda")]
 use super::cuda;
 use super::vulkan::{Hand, Semaphore};
-#[cfg(feature = "cuda")]
-use crate::frames::stage::cuda as cuda_stage;
-use crate::frames::stage::{Consumer, Producer, vulkan as stage};
-use crate::frames::{READBACKS, SLOTS, Size, compute, pixels};
+use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
+use crate::frames::scene::View;
+use crate::frames::scene::image::{Memory, whole};
+use crate::frames::scene::renderer::{HEIGHTS, Renderer};
+use crate::frames::stage::{Producer, cuda as stage};
+use crate::frames::{READBACKS, SLOTS, pixels};
 use crate::side::{Outcome, Stop};
-use compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, group_count, prev_buffer};
 
-/// One pipeline.
+/// The layout of a shared image between two submissions, and while it is drawn.
+const LAYOUT: vk::ImageLayout = vk::ImageLayout::GENERAL;
+
+const HANDLES: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+
+/// One pipeline. Its parts are dropped in this order, after its last work.
 pub(crate) struct ByHand {
-    size: Size,
-    producer: Side,
-    consumer: Recording,
-    shader: Arc<stage::Shader>,
-    _slots: Vec<SharedBuffer>,
-    readbacks: Vec<syncline::Buffer>,
+    view: View,
+    /// The same images as `images`.
+    arrays: Vec<cuda::Image>,
+    stream: cuda::Stream,
+    /// As CUDA imports them.
+    externals: [cuda::External; 2],
+    cuda: cuda::Hand,
+    waves: Arc<stage::Waves>,
+    recording: Recording,
+    renderer: Renderer,
+    images: Vec<Image>,
+    readbacks: Vec<Buffer>,
+    /// Reaches n when frame n is in its slot, and when it is drawn.
     produced: Semaphore,
     consumed: Semaphore,
-    /// The position of the consumer's queue, if it has one.
-    position: Option<Semaphore>,
-    /// The hand of the consumer's queue. It owns the semaphores.
+    /// Owns the semaphores.
     hand: Hand,
 }
 
-/// The producer's side.
-enum Side {
-    Vulkan {
-        waves: Arc<stage::Waves>,
-        recording: Recording,
-        /// The position of this queue, if it has one.
-        position: Option<Semaphore>,
-        hand: Hand,
-    },
-    #[cfg(feature = "cuda")]
-    Cuda {
-        waves: Arc<cuda_stage::Waves>,
-        stream: cuda::Stream,
-        produced: cuda::External,
-        consumed: cuda::External,
-        /// Recorded in turns behind the signals; empty without them.
-        events: Vec<cuda::Event>,
-        hand: cuda::Hand,
-    },
+/// An image in exportable memory of its own.
+struct Image {
+    device: Device,
+    raw: vk::Image,
+    memory: vk::DeviceMemory,
+    bytes: u64,
 }
 
 /// A command buffer for each frame in flight.
 struct Recording {
-    device: syncline::vulkan::Device,
-    family: u32,
+    device: Device,
     pool: vk::CommandPool,
     buffers: Vec<vk::CommandBuffer>,
     /// Keeps its place among the driver's queues.
@@ -74,19 +70,112 @@ fn failed(call: &'static str) -> impl FnOnce(vk::Result) -> Stop {
     move |code| Stop::Failed(format!("{call} returned {code:?}"))
 }
 
+impl Image {
+    fn new(device: &Device, [width, height]: [u32; 2]) -> Outcome<Self> {
+        let raw = device.raw();
+        // After a failure, dropping it destroys the objects made so far.
+        let mut made = Self {
+            device: device.clone(),
+            raw: vk::Image::null(),
+            memory: vk::DeviceMemory::null(),
+            bytes: 0,
+        };
+        let transfers = vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
+        let mut external = vk::ExternalMemoryImageCreateInfo::default().handle_types(HANDLES);
+        let info = vk::ImageCreateInfo::default()
+            .image_type(vk::ImageType::TYPE_2D)
+            .format(HEIGHTS)
+            .extent(vk::Extent3D {
+                width,
+                height,
+                depth: 1,
+            })
+            .mip_levels(1)
+            .array_layers(1)
+            .samples(vk::SampleCountFlags::TYPE_1)
+            .tiling(vk::ImageTiling::OPTIMAL)
+            .usage(transfers | vk::ImageUsageFlags::SAMPLED)
+            .sharing_mode(vk::SharingMode::EXCLUSIVE)
+            .push_next(&mut external);
+        // SAFETY: a valid description of an image that Syncline shares, too.
+        made.raw = unsafe { raw.create_image(&info, None) }.map_err(failed("vkCreateImage"))?;
+        // SAFETY: the image and the physical device are of this device.
+        let (needs, memory) = unsafe {
+            let instance = device.instance();
+            (
+                raw.get_image_memory_requirements(made.raw),
+                instance.get_physical_device_memory_properties(device.physical()),
+            )
+        };
+        let is_local = |kind: &vk::MemoryType| {
+            let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+            kind.property_flags.contains(local)
+        };
+        let kinds = (0..).zip(memory.memory_types_as_slice());
+        let kind = kinds
+            .filter(|(at, kind)| needs.memory_type_bits & 1 << at != 0 && is_local(kind))
+            .map(|(at, _)| at)
+            .next()
+            .ok_or_else(|| Stop::Failed("no memory for a shared image".into()))?;
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(HANDLES);
+        let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().image(made.raw);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(needs.size)
+            .memory_type_index(kind)
+            .push_next(&mut export)
+            .push_next(&mut dedicated);
+        made.bytes = needs.size;
+        // SAFETY: as the image needs it. It is bound once, to memory of its own.
+        unsafe {
+            made.memory = raw
+                .allocate_memory(&info, None)
+                .map_err(failed("vkAllocateMemory"))?;
+            raw.bind_image_memory(made.raw, made.memory, 0)
+                .map_err(failed("vkBindImageMemory"))?;
+        }
+        Ok(made)
+    }
+
+    /// `vkGetMemoryFdKHR`.
+    fn export(&self) -> Outcome<OwnedFd> {
+        let (instance, raw) = (self.device.instance(), self.device.raw());
+        let functions = ash::khr::external_memory_fd::Device::new(instance, raw);
+        let info = vk::MemoryGetFdInfoKHR::default()
+            .memory(self.memory)
+            .handle_type(HANDLES);
+        // SAFETY: live memory that was made for handles of this type, on a device with the
+        // extension. The new descriptor has this as its only owner.
+        unsafe {
+            let fd = functions.get_memory_fd(&info);
+            Ok(OwnedFd::from_raw_fd(
+                fd.map_err(failed("vkGetMemoryFdKHR"))?,
+            ))
+        }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let raw = self.device.raw();
+        // SAFETY: made here, and no longer used. Null handles are ignored.
+        unsafe {
+            raw.destroy_image(self.raw, None);
+            raw.free_memory(self.memory, None);
+        }
+    }
+}
+
 impl Recording {
-    fn new(device: &syncline::vulkan::Device, label: &str) -> Outcome<Self> {
-        let queue = device.queue(QueueKind::Compute, label)?;
-        let family = queue.family();
+    fn new(device: &Device) -> Outcome<Self> {
+        let queue = device.queue(QueueKind::Graphics, "draw by hand")?;
         let info = vk::CommandPoolCreateInfo::default()
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
-            .queue_family_index(family);
+            .queue_family_index(queue.family());
         // SAFETY: a valid description, and a family of which the device has queues.
         let pool = unsafe { device.raw().create_command_pool(&info, None) }
             .map_err(failed("vkCreateCommandPool"))?;
         let mut recording = Self {
             device: device.clone(),
-            family,
             pool,
             buffers: Vec::new(),
             queue,
@@ -100,15 +189,11 @@ impl Recording {
         Ok(recording)
     }
 
-    fn hand(&self) -> Hand {
-        Hand::new(&self.device, self.queue.family(), self.queue.index())
-    }
-
     /// Records the commands of a frame. The last frame that used the buffer has finished.
     fn record(
         &self,
         frame: u32,
-        work: impl FnOnce(&ash::Device, vk::CommandBuffer),
+        work: impl FnOnce(vk::CommandBuffer),
     ) -> Outcome<vk::CommandBuffer> {
         let commands = self.buffers[frame as usize % READBACKS];
         let raw = self.device.raw();
@@ -118,194 +203,157 @@ impl Recording {
         // more.
         unsafe { raw.begin_command_buffer(commands, &begin) }
             .map_err(failed("vkBeginCommandBuffer"))?;
-        work(raw, commands);
-        self.order(commands);
+        work(commands);
         // SAFETY: begun above.
         unsafe { raw.end_command_buffer(commands) }.map_err(failed("vkEndCommandBuffer"))?;
         Ok(commands)
     }
 
-    /// Orders all work before it before all work after it, and makes it visible to the host.
-    fn order(&self, commands: vk::CommandBuffer) {
+    /// Acquires an image from CUDA, or releases it to CUDA. A new one has no contents.
+    fn hand_over(&self, commands: vk::CommandBuffer, image: &Image, acquire: bool, is_new: bool) {
+        let own = self.queue.family();
+        let all = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
+        let barrier = vk::ImageMemoryBarrier::default()
+            .image(image.raw)
+            .subresource_range(whole(HEIGHTS))
+            .old_layout(if is_new {
+                vk::ImageLayout::UNDEFINED
+            } else {
+                LAYOUT
+            })
+            .new_layout(LAYOUT);
+        let barrier = match acquire {
+            true => barrier
+                .dst_access_mask(all)
+                .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
+                .dst_queue_family_index(own),
+            false => barrier
+                .src_access_mask(all)
+                .src_queue_family_index(own)
+                .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
+        };
+        self.barrier(commands, &[], &[barrier]);
+    }
+
+    /// Makes all writes visible to the host.
+    fn show(&self, commands: vk::CommandBuffer) {
         let memory = vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
-            .dst_access_mask(
-                vk::AccessFlags::MEMORY_READ
-                    | vk::AccessFlags::MEMORY_WRITE
-                    | vk::AccessFlags::HOST_READ,
-            );
-        // SAFETY: the buffer is being recorded.
-        unsafe {
-            self.device.raw().cmd_pipeline_barrier(
-                commands,
-                vk::PipelineStageFlags::ALL_COMMANDS,
-                vk::PipelineStageFlags::ALL_COMMANDS | vk::PipelineStageFlags::HOST,
-                vk::DependencyFlags::empty(),
-                &[memory],
-                &[],
-                &[],
-            );
-        }
+            .dst_access_mask(vk::AccessFlags::HOST_READ);
+        self.barrier(commands, &[memory], &[]);
     }
 
-    /// Acquires a buffer shared with CUDA, or releases it.
-    fn hand_over(&self, commands: vk::CommandBuffer, buffer: &Buffer, taking: bool) {
-        let barrier = if taking {
-            buffer.acquire_barrier(self.family)
-        } else {
-            buffer.release_barrier(self.family)
+    fn barrier(
+        &self,
+        commands: vk::CommandBuffer,
+        memory: &[vk::MemoryBarrier<'_>],
+        images: &[vk::ImageMemoryBarrier<'_>],
+    ) {
+        let all = vk::PipelineStageFlags::ALL_COMMANDS;
+        let then = match memory.is_empty() {
+            true => all,
+            false => vk::PipelineStageFlags::HOST,
         };
-        let Some(barrier) = barrier else { return };
-        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the buffer is being recorded, and the memory belongs to the pipeline.
+        let none = vk::DependencyFlags::empty();
+        // SAFETY: the buffer is being recorded, and the images belong to the pipeline.
         unsafe {
-            self.device.raw().cmd_pipeline_barrier(
-                commands,
-                stages,
-                stages,
-                vk::DependencyFlags::empty(),
-                &[],
-                &[barrier.into()],
-                &[],
-            );
-        }
-    }
-
-    /// `vkCmdCopyBuffer` of the whole buffer.
-    fn copy(&self, commands: vk::CommandBuffer, from: &Buffer, to: &Buffer) {
-        let region = vk::BufferCopy::default().size(from.size().min(to.size()));
-        // SAFETY: the buffer is being recorded. These are two different buffers of the pipeline
-        // with transfer usage.
-        unsafe {
-            self.device
-                .raw()
-                .cmd_copy_buffer(commands, from.raw(), to.raw(), &[region]);
-        }
-    }
-
-    /// `vkCmdFillBuffer` with 0.
-    fn clear(&self, commands: vk::CommandBuffer, buffer: &Buffer) {
-        // SAFETY: the buffer is being recorded, and this is a buffer of the pipeline with transfer
-        // usage.
-        unsafe {
-            self.device
-                .raw()
-                .cmd_fill_buffer(commands, buffer.raw(), 0, vk::WHOLE_SIZE, 0);
+            let raw = self.device.raw();
+            raw.cmd_pipeline_barrier(commands, all, then, none, memory, &[], images);
         }
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // SAFETY: the hands have waited for all submissions. The buffers are destroyed with their
+        // SAFETY: the hand has waited for all submissions. The buffers are destroyed with their
         // pool.
         unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
     }
 }
 
-/// Locks of the queues.
-struct Locked {
-    producing: Option<QueueGuard>,
-    consuming: QueueGuard,
-}
-
 impl ByHand {
-    /// A pipeline over `link`, whose right side is Vulkan.
-    ///
-    /// With `besides` it makes the additional calls of the contract: an event behind each signal of
-    /// CUDA, and the positions of Vulkan's queues.
-    pub(crate) fn new(link: &Link, size: Size, besides: bool) -> Outcome<Self> {
-        let slots = (0..SLOTS)
-            .map(|_| link.buffer(size.bytes()))
-            .collect::<Result<Vec<_>, _>>()?;
+    /// A pipeline from CUDA on the left of `link` to Vulkan on the right.
+    pub(crate) fn new(link: &Link, view: View) -> Outcome<Self> {
+        let (left, right) = (link.left(), link.right());
+        let (syncline::Device::Cuda(other), syncline::Device::Vulkan(device)) = (left, right)
+        else {
+            return Err(Stop::Skipped("this pair has no pipeline by hand".into()));
+        };
+        // Without slots: they are the images.
+        let Producer::Cuda(waves) = Producer::new(left, view.field(), Vec::new())? else {
+            return Err(Stop::Failed("no stage of CUDA".into()));
+        };
         let readbacks = (0..READBACKS)
-            .map(|_| syncline::Buffer::host_visible(link.right(), size.bytes()))
+            .map(|_| Buffer::host_visible(right, view.picture().bytes()))
             .collect::<Result<Vec<_>, _>>()?;
-        let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
-        let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
-        let producer = Producer::new(link.left(), size, left)?;
-        let consumer = Consumer::shader(link.right(), size, right, readbacks.clone())?;
-        let unfit = || Stop::Skipped("this pair has no pipeline by hand".into());
-        let (Device::Vulkan(vulkan), Consumer::Shader(shader)) = (link.right(), consumer) else {
-            return Err(unfit());
-        };
-        let recording = Recording::new(vulkan, "shade by hand")?;
-        let hand = recording.hand();
-        let (produced, consumed, producer) = match (producer, link.left()) {
-            (Producer::Vulkan(waves), Device::Vulkan(own)) if own.id() == vulkan.id() => {
-                let recording = Recording::new(vulkan, "simulate by hand")?;
-                let own = recording.hand();
-                let side = Side::Vulkan {
-                    waves,
-                    position: besides.then(|| own.semaphore(false)).transpose()?,
-                    hand: own,
-                    recording,
-                };
-                (hand.semaphore(false)?, hand.semaphore(false)?, side)
-            }
-            #[cfg(feature = "cuda")]
-            (Producer::Cuda(waves), Device::Cuda(cuda)) => {
-                let (produced, consumed) = (hand.semaphore(true)?, hand.semaphore(true)?);
-                let other = cuda::Hand::new(cuda)?;
-                let side = Side::Cuda {
-                    waves,
-                    stream: other.stream()?,
-                    produced: other.import(hand.export(produced)?)?,
-                    consumed: other.import(hand.export(consumed)?)?,
-                    events: other.events(if besides { READBACKS as u64 } else { 0 }, false)?,
-                    hand: other,
-                };
-                (produced, consumed, side)
-            }
-            _ => return Err(unfit()),
-        };
-        Ok(Self {
-            size,
-            producer,
-            consumer: recording,
-            shader,
-            _slots: slots,
+        let side = view.side.cast_unsigned();
+        let images = (0..SLOTS)
+            .map(|_| Image::new(device, [side; 2]))
+            .collect::<Outcome<Vec<_>>>()?;
+        let raws: Vec<_> = images.iter().map(|image| image.raw).collect();
+        // SAFETY: images of this device, with the format, the size and the usage. They are dropped
+        // after the renderer.
+        let renderer = unsafe { Renderer::new(&Memory::new(device)?, view, &raws, LAYOUT)? };
+        let recording = Recording::new(device)?;
+        let queue = &recording.queue;
+        let hand = Hand::new(device, queue.family(), queue.index());
+        let (produced, consumed) = (hand.semaphore(true)?, hand.semaphore(true)?);
+        let cuda = cuda::Hand::new(other)?;
+        let arrays = images.iter().map(|image| {
+            let extent = [side as usize; 2];
+            cuda::Image::import(&cuda, image.export()?, image.bytes, extent)
+        });
+        let made = Self {
+            view,
+            arrays: arrays.collect::<Outcome<_>>()?,
+            stream: cuda.stream()?,
+            externals: [
+                cuda.import(hand.export(produced)?)?,
+                cuda.import(hand.export(consumed)?)?,
+            ],
+            cuda,
+            waves,
+            recording,
+            renderer,
+            images,
             readbacks,
             produced,
             consumed,
-            position: besides.then(|| hand.semaphore(false)).transpose()?,
             hand,
-        })
+        };
+        made.begin()?;
+        Ok(made)
+    }
+
+    /// Brings the new images into their layout, and gives them to CUDA.
+    fn begin(&self) -> Outcome<()> {
+        let commands = self.recording.record(0, |commands| {
+            for image in &self.images {
+                self.recording.hand_over(commands, image, true, true);
+                self.recording.hand_over(commands, image, false, false);
+            }
+        })?;
+        let none = (&[][..], &[][..]);
+        self.hand
+            .submit_commands(&self.hand.lock()?, &[commands], none, none)?;
+        self.hand.settle()
     }
 
     /// Makes `frames` frames beginning with number `first`, which is the next, and waits for the
     /// last.
     pub(crate) fn advance(&self, first: u32, frames: u32) -> Outcome<()> {
-        let consuming = self.hand.lock()?;
-        let producing = match &self.producer {
-            Side::Vulkan {
-                recording, hand, ..
-            } => {
-                let same = (recording.queue.family(), recording.queue.index())
-                    == (consuming.family(), consuming.index());
-                (!same).then(|| hand.lock()).transpose()?
-            }
-            #[cfg(feature = "cuda")]
-            Side::Cuda { .. } => None,
-        };
-        let locked = Locked {
-            producing,
-            consuming,
-        };
+        let queue = self.hand.lock()?;
         let end = first + frames;
         for frame in first..end {
             if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                self.hand.poll(self.consumed.raw, u64::from(oldest) + 1)?;
+                self.hand.wait(self.consumed.raw, u64::from(oldest) + 1)?;
             }
-            self.produce(frame, &locked)?;
-            self.consume(frame, &locked)?;
+            self.simulate(frame)?;
             self.hand.expect(self.produced, u64::from(frame) + 1);
+            self.draw(frame, &queue)?;
             self.hand.expect(self.consumed, u64::from(frame) + 1);
-            if let Some(position) = self.position {
-                self.hand.expect(position, u64::from(frame) + 1);
-            }
         }
-        self.hand.poll(self.consumed.raw, end.into())
+        self.hand.wait(self.consumed.raw, end.into())
     }
 
     /// The pixels of a frame that has finished and is not overwritten yet.
@@ -313,116 +361,27 @@ impl ByHand {
         pixels(&self.readbacks, frame)
     }
 
-    fn produce(&self, frame: u32, locked: &Locked) -> Outcome<()> {
-        let number = u64::from(frame) + 1;
-        let slot = frame as usize % SLOTS;
-        // The last frame in this slot has been shaded.
-        let free = number.checked_sub(SLOTS as u64).filter(|free| *free > 0);
-        match &self.producer {
-            Side::Vulkan {
-                waves,
-                recording,
-                position,
-                hand,
-            } => {
-                let commands = recording.record(frame, |raw, commands| {
-                    self.simulate(waves, recording, raw, commands, frame, slot);
-                })?;
-                let queue = locked.producing.as_ref().unwrap_or(&locked.consuming);
-                let (wait, value) = ([self.consumed.raw], [free.unwrap_or_default()]);
-                let waits = usize::from(free.is_some());
-                let waits = (&wait[..waits], &value[..waits]);
-                submit(
-                    hand,
-                    queue,
-                    commands,
-                    waits,
-                    self.produced,
-                    *position,
-                    number,
-                )?;
-                if let Some(position) = position {
-                    hand.expect(*position, number);
-                }
-                Ok(())
-            }
-            #[cfg(feature = "cuda")]
-            Side::Cuda {
-                waves,
-                stream,
-                produced,
-                consumed,
-                events,
-                hand,
-            } => {
-                if let Some(free) = free {
-                    hand.wait_external(&[*consumed], &[cuda::wait_params(free)], *stream)?;
-                }
-                self.simulate_cuda(waves, hand, *stream, frame, slot)?;
-                hand.signal_external(&[*produced], &[cuda::signal_params(number)], *stream)?;
-                match events.get(frame as usize % READBACKS) {
-                    Some(event) => hand.record(*event, *stream),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-
-    fn simulate(
-        &self,
-        waves: &stage::Waves,
-        recording: &Recording,
-        raw: &ash::Device,
-        commands: vk::CommandBuffer,
-        frame: u32,
-        slot: usize,
-    ) {
-        let Size { width, height } = self.size;
-        let slot = &waves.slots[slot];
-        if frame == 0 {
-            waves
-                .field
-                .iter()
-                .for_each(|field| recording.clear(commands, field));
-            recording.order(commands);
-        }
-        for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
-            let params = StepParams::at(width, height, number);
-            let groups = [group_count(width), group_count(height)];
-            let bindings = waves.roles[prev_buffer(number)];
-            waves
-                .step
-                .dispatch(raw, commands, bindings, &params.words(), groups);
-            recording.order(commands);
-        }
-        recording.hand_over(commands, slot, true);
-        recording.copy(commands, &waves.field[FRAME_BUFFER], slot);
-        recording.order(commands);
-        recording.hand_over(commands, slot, false);
-    }
-
-    #[cfg(feature = "cuda")]
-    fn simulate_cuda(
-        &self,
-        waves: &cuda_stage::Waves,
-        hand: &cuda::Hand,
-        stream: cuda::Stream,
-        frame: u32,
-        slot: usize,
-    ) -> Outcome<()> {
+    fn simulate(&self, frame: u32) -> Outcome<()> {
         fn pointer<T>(value: &mut T) -> *mut c_void {
             std::ptr::from_mut(value).cast()
         }
+        let (number, slot) = (u64::from(frame) + 1, frame as usize % SLOTS);
+        let (cuda, stream, waves) = (&self.cuda, self.stream, &self.waves);
+        let [produced, consumed] = self.externals;
+        // The last frame in this slot has been drawn.
+        if let Some(free @ 1..) = number.checked_sub(SLOTS as u64) {
+            cuda.wait_external(&[consumed], &[cuda::wait_params(free)], stream)?;
+        }
         if frame == 0 {
             for field in &waves.field {
-                hand.clear(field, stream)?;
+                cuda.clear(field, stream)?;
             }
         }
-        let Size { width, height } = self.size;
+        let size = self.view.field();
         for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
             let prev = prev_buffer(number);
             let mut fields = [waves.field[prev].pointer(), waves.field[1 - prev].pointer()];
-            let mut words = StepParams::at(width, height, number).words();
+            let mut words = StepParams::at(size.width, size.height, number).words();
             let mut params: Vec<_> = fields
                 .iter_mut()
                 .map(pointer)
@@ -432,69 +391,33 @@ impl ByHand {
             // StepParams in their order. The buffers belong to the pipeline, which ends after its
             // stream.
             unsafe {
-                hand.launch(
-                    &waves.step,
-                    cuda_stage::grid(self.size),
-                    cuda_stage::BLOCK,
-                    &mut params,
-                    stream,
-                )
+                let (grid, block) = (stage::grid(size), stage::BLOCK);
+                cuda.launch(&waves.step, grid, block, &mut params, stream)
             }?;
         }
-        hand.copy(&waves.field[FRAME_BUFFER], &waves.slots[slot], stream)
+        cuda.copy_to_image(&waves.field[FRAME_BUFFER], &self.arrays[slot], stream)?;
+        cuda.signal_external(&[produced], &[cuda::signal_params(number)], stream)
     }
 
-    fn consume(&self, frame: u32, locked: &Locked) -> Outcome<()> {
-        let number = u64::from(frame) + 1;
-        let Size { width, height } = self.size;
-        let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
-        let (recording, shader) = (&self.consumer, &self.shader);
-        let commands = recording.record(frame, |raw, commands| {
-            recording.hand_over(commands, &shader.slots[slot], true);
-            // The copy of the last frame reads the memory that this dispatch writes.
-            recording.order(commands);
-            let groups = [group_count(width), group_count(height)];
-            shader.shade.dispatch(
-                raw,
-                commands,
-                shader.sources[slot],
-                &[width, height],
-                groups,
-            );
-            recording.order(commands);
-            recording.copy(commands, &shader.rgba, &shader.readbacks[readback]);
-            recording.order(commands);
-            recording.hand_over(commands, &shader.slots[slot], false);
+    fn draw(&self, frame: u32, queue: &QueueGuard) -> Outcome<()> {
+        let (number, slot) = (u64::from(frame) + 1, frame as usize % SLOTS);
+        let syncline::Buffer::Vulkan(picture) = &self.readbacks[frame as usize % READBACKS] else {
+            return Err(Stop::Failed("the picture is not of Vulkan".into()));
+        };
+        let (recording, image) = (&self.recording, &self.images[slot]);
+        let commands = recording.record(frame, |commands| {
+            recording.hand_over(commands, image, true, false);
+            // SAFETY: the buffer is being recorded for a queue with graphics, whose submissions
+            // execute in order. All this belongs to the pipeline. The picture has 4 bytes for each
+            // pixel.
+            unsafe { self.renderer.record(commands, slot, picture.raw()) };
+            recording.hand_over(commands, image, false, false);
+            recording.show(commands);
         })?;
-        submit(
-            &self.hand,
-            &locked.consuming,
-            commands,
-            (&[self.produced.raw], &[number]),
-            self.consumed,
-            self.position,
-            number,
-        )
-    }
-}
-
-/// Makes one submission that signals `number` and the position of the queue, if it has one.
-#[inline]
-fn submit(
-    hand: &Hand,
-    queue: &QueueGuard,
-    commands: vk::CommandBuffer,
-    waits: (&[vk::Semaphore], &[u64]),
-    signal: Semaphore,
-    position: Option<Semaphore>,
-    number: u64,
-) -> Outcome<()> {
-    match position {
-        Some(position) => {
-            let signals = [signal.raw, position.raw];
-            hand.submit_commands(queue, &[commands], waits, (&signals, &[number, number]))
-        }
-        None => hand.submit_commands(queue, &[commands], waits, (&[signal.raw], &[number])),
+        let (waits, signals) = ([self.produced.raw], [self.consumed.raw]);
+        let (waits, signals) = ((&waits[..], &[number][..]), (&signals[..], &[number][..]));
+        self.hand
+            .submit_commands(queue, &[commands], waits, signals)
     }
 }
 
@@ -503,9 +426,6 @@ impl Drop for ByHand {
         // The code after this frees memory that the drivers may still use after a failure. If the
         // last frame never ends, the process reports the failure and ends.
         let _ = self.hand.settle();
-        #[cfg(feature = "cuda")]
-        if let Side::Cuda { stream, hand, .. } = &self.producer {
-            let _ = hand.finish(*stream);
-        }
+        let _ = self.cuda.finish(self.stream);
     }
 }

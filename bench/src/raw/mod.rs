@@ -10,7 +10,7 @@ pub(crate) mod channel;
 pub(crate) mod child;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
-#[cfg(feature = "vulkan")]
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
 pub(crate) mod frames;
 pub(crate) mod futex;
 pub(crate) mod held;

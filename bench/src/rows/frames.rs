@@ -5,28 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::trace::Trace;
-use syncline::{Device, Link, WaitMode, share};
+use syncline::{Device, Link, share};
 
 use super::{Call, Floor, Row};
-use crate::frames::{Order, Pipeline, Size, expected_shades};
+use crate::frames::scene::View;
+use crate::frames::{Order, Pipeline, expected};
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::frames::ByHand;
 use crate::raw::vulkan::is_software;
-use crate::side::{FLOOR, OURS, Outcome, RAW, Side, Stop, timed};
+use crate::side::{OURS, Outcome, RAW, Side, Stop, timed};
 
 /// The side that waits on the host.
 const HOST_SYNCHRONIZED: &str = "host_synchronized";
 
-/// Smallest number of frames of a batch, so that the pipeline is mostly full.
-const FRAMES: u32 = 24;
-
-/// Frames of a batch of `interop.trace` on a GPU.
+/// A small picture, so that what synchronization costs is visible.
 ///
-/// A trace costs a few percent. Short batches differ by that much, because a first frame that
-/// reaches the GPU alone causes one more switch of contexts.
-const FOLLOWED_FRAMES: u32 = 10 * FRAMES;
+/// An H200 draws one of 64 by 64 cells in 0.1 to 0.2 ms, about as long as the switches between the
+/// contexts of CUDA and Vulkan take. One of 512 by 512 cells takes 1.7 ms.
+fn view(software: bool) -> View {
+    View::of_field(if software { 16 } else { 64 })
+}
 
 /// Frames of each side that are compared with the reference before the race.
 ///
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[FRAMES_ROW, TRACED_ROW];
 
 const TRACED_ROW: Row = Row {
     id: "interop.trace",
-    ours: "the demo's pipeline as in interop.frames, with a trace that follows its queues and names each submission, 240 frames in a row (software: 24); per frame",
+    ours: "the demo's pipeline as in interop.frames, with a trace that follows its queues and names each submission; per frame. On Vulkan alone it shares buffers",
     raw: "the same pipeline without a trace",
     floor: Floor::Raw,
     limits: &[],
@@ -48,13 +48,11 @@ const TRACED_ROW: Row = Row {
 
 const FRAMES_ROW: Row = Row {
     id: "interop.frames",
-    ours: "the demo's pipeline: frames simulated on CUDA (on Vulkan, where that is alone), shaded on Vulkan, 24 in a row; per frame. The host spins where it waits, for the sixth frame before or the last one",
-    raw: "the same kernels, recorded and ordered with calls of the drivers, and the same waits; host_synchronized: ours, but the host waits after every stage",
-    floor: Floor::Side(
-        "raw, and cuEventRecord behind each signal of CUDA (Q9), and a second semaphore for each vkQueueSubmit to signal, the queue's position",
-    ),
-    limits: &[Limit::Speed(0.98)],
-    on: &[On::Shared(None), On::Vulkan],
+    ours: "the demo's pipeline with 64 by 64 cells (software: 16 by 16): CUDA simulates and copies into shared images, Vulkan draws them and copies the picture to the host, 240 frames in a row (software: 24); per frame. The host waits for the sixth frame before, and for the last one",
+    raw: "the same kernels and drawing commands. Shared and ordered with calls of the drivers: memory of vkGetMemoryFdKHR as a CUmipmappedArray, barriers for VK_QUEUE_FAMILY_EXTERNAL, external timeline semaphores, vkWaitSemaphores; host_synchronized: ours, but the host waits after every stage",
+    floor: Floor::Unmeasured("the limit is to raw"),
+    limits: &[Limit::RatioToRaw(1.02)],
+    on: &[On::Shared(None)],
     variants: &[],
     run: frames,
 };
@@ -66,29 +64,28 @@ fn link(call: &Call<'_>) -> Outcome<(Link, bool)> {
     Ok((share(&left, &Device::Vulkan(vulkan))?, software))
 }
 
-/// Small on a software device, so that synchronization takes most of the time and not pixels.
-const fn size(software: bool) -> Size {
-    let side = if software { 64 } else { 512 };
-    Size {
-        width: side,
-        height: side,
-    }
+/// Frames of a batch, so that the pipeline is mostly full.
+///
+/// Short batches differ by a few percent on a GPU, because a first frame that reaches it alone
+/// causes one more switch of contexts.
+const fn batch(software: bool) -> u32 {
+    if software { 24 } else { 240 }
 }
 
 fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
-    let size = size(software);
+    let view = view(software);
     // Room for any number of rounds.
     let trace = Arc::new(Trace::with_capacity(usize::MAX));
-    let followed = Pipeline::shading(&link, size)?.traced(trace.clone())?;
-    let alone = Pipeline::shading(&link, size)?;
+    let followed = Pipeline::scene(&link, view)?.traced(trace.clone())?;
+    let alone = Pipeline::scene(&link, view)?;
     let made = [const { Cell::new(0_u32) }; 2];
     let by = |pipeline: &Pipeline, made: &Cell<u32>, frames| -> Outcome<()> {
-        pipeline.advance(made.get(), frames, Order::Timelines, WaitMode::Spin)?;
+        pipeline.advance(made.get(), frames, Order::Timelines)?;
         made.set(made.get() + frames);
         Ok(())
     };
-    let frames = if software { FRAMES } else { FOLLOWED_FRAMES };
+    let frames = batch(software);
     let batches = |pipeline, made, n| timed(|| (0..n).try_for_each(|_| by(pipeline, made, frames)));
     let each = u64::from(frames);
     let raced = lab.race(vec![
@@ -132,76 +129,52 @@ fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
 
 fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
-    let size = size(software);
-    let ours = Pipeline::shading(&link, size)?;
-    let (raw, floor) = (
-        ByHand::new(&link, size, false)?,
-        ByHand::new(&link, size, true)?,
-    );
-    let [ours_made, raw_made, floor_made] = [const { Cell::new(0_u32) }; 3];
+    let view = view(software);
+    let ours = Pipeline::scene(&link, view)?;
+    if ours.shares() != "images" {
+        return Err(Stop::Skipped("this pair shares no images".into()));
+    }
+    let raw = ByHand::new(&link, view)?;
+    let made = [const { Cell::new(0_u32) }; 2];
     let by_syncline = |frames, order| -> Outcome<()> {
-        ours.advance(ours_made.get(), frames, order, WaitMode::Spin)?;
-        ours_made.set(ours_made.get() + frames);
+        ours.advance(made[0].replace(made[0].get() + frames), frames, order)?;
         Ok(())
     };
-    let by_hand = |pipeline: &ByHand, made: &Cell<u32>, frames| -> Outcome<()> {
-        pipeline.advance(made.get(), frames)?;
-        made.set(made.get() + frames);
-        Ok(())
-    };
-    let by_raw = |frames| by_hand(&raw, &raw_made, frames);
-    let by_floor = |frames| by_hand(&floor, &floor_made, frames);
+    let by_hand = |frames| raw.advance(made[1].replace(made[1].get() + frames), frames);
+    let frames = batch(software);
     let raced = (|| {
         by_syncline(COMPARED, Order::Timelines)?;
-        by_raw(COMPARED)?;
-        by_floor(COMPARED)?;
-        let right = expected_shades(size, COMPARED);
-        for (whose, frame) in [
-            ("our", ours.frame(COMPARED - 1)),
-            ("the raw", raw.frame(COMPARED - 1)),
-            ("the floor's", floor.frame(COMPARED - 1)),
-        ] {
+        by_hand(COMPARED)?;
+        let (last, right) = (COMPARED - 1, expected(&view, COMPARED));
+        for (whose, frame) in [("our", ours.frame(last)), ("the raw", raw.frame(last))] {
             if frame != right {
                 return Err(Stop::Failed(format!("{whose} frame {COMPARED} is wrong")));
             }
         }
-        let each = u64::from(FRAMES);
+        let each = u64::from(frames);
+        let batches = |order, n| timed(|| (0..n).try_for_each(|_| by_syncline(frames, order)));
         lab.race(vec![
-            Side::ours(|n| {
-                timed(|| (0..n).try_for_each(|_| by_syncline(FRAMES, Order::Timelines)))
-            })
-            .each(each),
-            Side::raw(|n| timed(|| (0..n).try_for_each(|_| by_raw(FRAMES)))).each(each),
-            Side::floor(|n| timed(|| (0..n).try_for_each(|_| by_floor(FRAMES)))).each(each),
-            Side::new(HOST_SYNCHRONIZED, |n| {
-                timed(|| (0..n).try_for_each(|_| by_syncline(FRAMES, Order::HostSynchronized)))
-            })
-            .each(each),
+            Side::ours(|n| batches(Order::Timelines, n)).each(each),
+            Side::raw(|n| timed(|| (0..n).try_for_each(|_| by_hand(frames)))).each(each),
+            Side::new(HOST_SYNCHRONIZED, |n| batches(Order::HostSynchronized, n)).each(each),
         ])?;
-        for side in [OURS, RAW, FLOOR, HOST_SYNCHRONIZED] {
+        for side in [OURS, RAW, HOST_SYNCHRONIZED] {
             if let Some(time) = lab.median(side) {
                 lab.figure(&format!("{side}_frames_per_second"), 1e9 / time);
             }
         }
-        // The measured frames are compared as well, at the same frame number of all sides.
-        let made = [&ours_made, &raw_made, &floor_made].map(Cell::get);
-        let most = made.into_iter().max().unwrap_or_default();
-        by_syncline(most - made[0], Order::Timelines)?;
-        by_raw(most - made[1])?;
-        by_floor(most - made[2])?;
-        let last = most - 1;
-        let frame = ours.frame(last);
-        if frame != raw.frame(last) || frame != floor.frame(last) {
+        // The measured frames are compared as well, at the same frame number of both sides.
+        let [ours_made, raw_made] = [&made[0], &made[1]].map(Cell::get);
+        let most = ours_made.max(raw_made);
+        by_syncline(most - ours_made, Order::Timelines)?;
+        by_hand(most - raw_made)?;
+        if ours.frame(most - 1) != raw.frame(most - 1) {
             return Err(Stop::Failed(format!(
-                "frame {last} differs between the sides"
+                "frame {most} differs between the sides"
             )));
         }
-        lab.note(format!(
-            "{} by {} pixels; {}",
-            size.width,
-            size.height,
-            link.mechanism()
-        ));
+        let (side, how) = (view.side, link.mechanism());
+        lab.note(format!("{side} by {side} cells; {how}"));
         Ok(())
     })();
     // Also after a failure, because drivers crash if memory is freed while they work.

@@ -17,7 +17,7 @@ mod cuda;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod external;
 mod frame_cpu;
-#[cfg(feature = "vulkan")]
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod frames;
 mod gate;
 mod held;
@@ -223,7 +223,7 @@ pub fn all() -> Vec<Row> {
         vulkan::ROWS,
         #[cfg(all(feature = "cuda", feature = "vulkan"))]
         external::ROWS,
-        #[cfg(feature = "vulkan")]
+        #[cfg(all(feature = "cuda", feature = "vulkan"))]
         frames::ROWS,
         any::ROWS,
         host::ROWS,

@@ -112,7 +112,7 @@ const LIMITS: [(&str, &[Limit]); 21] = [
         "vulkan.query, with a signal outstanding",
         &[Limit::OverRaw(60.0)],
     ),
-    ("interop.frames", &[Limit::Speed(0.98)]),
+    ("interop.frames", &[Limit::RatioToRaw(1.02)]),
     ("alloc", &[Limit::Figure("allocations_each", 0.0)]),
     ("scale.outstanding", SCALE),
     ("held.deep", HELD),

@@ -41,7 +41,7 @@ pub(super) struct Options {
     /// simulates
     #[arg(long)]
     processes: bool,
-    /// Shade and compare, and wait at this socket for the process that simulates. Start that one
+    /// Draw and compare, and wait at this socket for the process that simulates. Start that one
     /// with --connect
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["processes", "connect"])]
     listen: Option<PathBuf>,

@@ -1,15 +1,14 @@
 //! The kernels of the demo: a wave field in fixed-point integers.
 //!
-//! They exist once for each place where they can run. The shader shows the field from above, for
-//! the row `interop.frames`. The picture of the demo is a [`scene`](super::scene).
+//! They exist once for each place where they can run. A [`scene`](super::scene) shows the field.
 //!
 //! # One formula, four spellings
 //!
-//! | where  | source                                   | what runs            |
-//! |--------|------------------------------------------|----------------------|
-//! | CPU    | [`mod@reference`]                        | the Rust itself      |
-//! | CUDA   | `wave.cu`, for reading                   | `wave.ptx`, by hand  |
-//! | Vulkan | `step.comp`, `shade.comp`, `delay.comp`  | the `.spv` beside it |
+//! | where  | source                     | what runs            |
+//! |--------|----------------------------|----------------------|
+//! | CPU    | [`mod@reference`]          | the Rust itself      |
+//! | CUDA   | `wave.cu`, for reading     | `wave.ptx`, by hand  |
+//! | Vulkan | `step.comp`, `delay.comp`  | the `.spv` beside it |
 //!
 //! All of them give the same bits, so the demo can *compare* frames: a missing wait between two
 //! devices is a different checksum. For this, nothing may depend on the platform. The kernels use
@@ -107,7 +106,7 @@ pub const EMITTER_REACH: i32 = 6 << POSITION_BITS;
 /// FORCE_SHIFT`.
 pub const FORCE_SHIFT: u32 = 16;
 
-/// Side of a block (CUDA) or workgroup (Vulkan) of `step` and `shade`.
+/// Side of a block (CUDA) or workgroup (Vulkan) of `step`.
 ///
 /// Each has two dimensions. [`group_count`] gives the grid.
 pub const GROUP_SIDE: u32 = 16;
@@ -125,15 +124,12 @@ pub const fn group_count(cells: u32) -> u32 {
 /// rounds. For a longer delay, dispatch it more than once.
 pub const DELAY_MAX_ITERATIONS: u32 = 65_000;
 
-/// The CUDA kernels `step`, `shade` and `delay`, as PTX text without a
+/// The CUDA kernels `step` and `delay`, as PTX text without a
 /// terminating NUL. The parameters are listed above each entry in the file.
 pub const WAVE_PTX: &str = include_str!("wave.ptx");
 
 /// SPIR-V of `step.comp`, entry point `main`; see [`spirv_words`].
 pub const STEP_SPV: &[u8] = include_bytes!("step.spv");
-
-/// SPIR-V of `shade.comp`, entry point `main`; see [`spirv_words`].
-pub const SHADE_SPV: &[u8] = include_bytes!("shade.spv");
 
 /// SPIR-V of `delay.comp`, entry point `main`; see [`spirv_words`].
 pub const DELAY_SPV: &[u8] = include_bytes!("delay.spv");
@@ -155,7 +151,6 @@ mod tests {
 
     #[rstest]
     #[case::step(STEP_SPV)]
-    #[case::shade(SHADE_SPV)]
     #[case::delay(DELAY_SPV)]
     fn spirv_files_are_spirv(#[case] file: &[u8]) {
         const MAGIC: u32 = 0x0723_0203;
@@ -165,7 +160,6 @@ mod tests {
 
     #[rstest]
     #[case::step("step")]
-    #[case::shade("shade")]
     #[case::delay("delay")]
     fn ptx_has_an_entry_for_each_kernel(#[case] kernel: &str) {
         assert!(WAVE_PTX.contains(&format!(".visible .entry {kernel}(")));

@@ -1,4 +1,4 @@
-//! The wave and its shading on the CPU, with which the kernels must agree.
+//! The wave on the CPU, with which the kernels must agree.
 //!
 //! The host backend runs it as well.
 //!
@@ -192,84 +192,6 @@ pub fn step<P: Store, N: Load>(prev: &[P], now: &[N], params: &StepParams) {
     }
 }
 
-/// Red, green and blue of the palette at its lower end, middle and upper end.
-///
-/// Troughs are deep blue, crests nearly white.
-const PALETTE: [[i32; 3]; 3] = [[4, 22, 66], [28, 112, 176], [226, 246, 255]];
-
-/// The colour of a cell of this height.
-///
-/// `slope` is how much the water rises towards the lower right.
-#[inline]
-fn colour(height: i32, slope: i32) -> u32 {
-    // The palette covers heights of -1.0 to 1.0, 128 shades either side.
-    let shade = (height >> 9).wrapping_add(128).clamp(0, 255);
-    let [from, to] = if shade < 128 {
-        [PALETTE[0], PALETTE[1]]
-    } else {
-        [PALETTE[1], PALETTE[2]]
-    };
-    let along = shade & 127;
-    // Light comes from the upper left: 256 is the brightness of the palette.
-    let facing = (slope >> 7).clamp(-128, 127);
-    let light = 208 + facing;
-    // Where the water faces the light nearly straight, it glints.
-    let sheen = (facing - 48).max(0);
-    let glint = (sheen * sheen) >> 6;
-
-    let channel = |from: i32, to: i32| {
-        let base = from + (((to - from) * along) >> 7);
-        (((base * light) >> 8) + glint).min(255).cast_unsigned()
-    };
-    let red = channel(from[0], to[0]);
-    let green = channel(from[1], to[1]);
-    let blue = channel(from[2], to[2]);
-    0xff00_0000 | blue << 16 | green << 8 | red
-}
-
-/// Shades row `y` of a picture. The pixels are `0xAABBGGRR`, which is RGBA in
-/// the order of bytes in little-endian memory.
-pub fn shade_row<H: Load, R: Store>(heights: &[H], rgba: &[R], width: u32, height: u32, y: u32) {
-    if y >= height {
-        return;
-    }
-    let width = width as usize;
-    // On the border a cell is its own neighbour.
-    let [above, below] = [y.saturating_sub(1), (y + 1).min(height - 1)];
-    let rows = (
-        row(heights, width, above),
-        row(heights, width, y),
-        row(heights, width, below),
-    );
-    let ((Some(above), Some(level), Some(below)), Some(target)) = (rows, row(rgba, width, y))
-    else {
-        return;
-    };
-    for (x, pixel) in target.iter().enumerate() {
-        let left = height_of(&level[x.saturating_sub(1)]);
-        let right = height_of(&level[(x + 1).min(width - 1)]);
-        let across = right.wrapping_sub(left);
-        let down = height_of(&below[x]).wrapping_sub(height_of(&above[x]));
-        pixel.store(colour(height_of(&level[x]), across.wrapping_add(down)));
-    }
-}
-
-/// Shades a whole picture: every row of [`shade_row`].
-pub fn shade_into<H: Load, R: Store>(heights: &[H], rgba: &[R], width: u32, height: u32) {
-    for y in 0..height {
-        shade_row(heights, rgba, width, height, y);
-    }
-}
-
-/// Shades a whole picture into a new buffer. Rows that `heights` lacks stay
-/// transparent black.
-#[must_use]
-pub fn shade(heights: &[u32], width: u32, height: u32) -> Vec<u32> {
-    let mut rgba = vec![0; width as usize * height as usize];
-    shade_into(heights, cells(&mut rgba), width, height);
-    rgba
-}
-
 /// Plain memory, seen as words that can be written while they are shared.
 fn cells(words: &mut [u32]) -> &[Cell<u32>] {
     Cell::from_mut(words).as_slice_of_cells()
@@ -361,15 +283,12 @@ mod tests {
         let mut last = Vec::new();
         for frame in 1..=400 {
             let heights = wave.advance_frame().to_vec();
-            let rgba = shade(&heights, 64, 64);
             if frame >= 2 {
                 assert!(
                     heights.iter().any(|&h| h != heights[64 * 32 + 32]),
                     "frame {frame}"
                 );
-                assert!(rgba.iter().any(|&p| p != rgba[0]), "frame {frame}");
             }
-            assert!(rgba.iter().all(|pixel| pixel >> 24 == 255));
             assert_ne!(heights, last, "frame {frame}");
             last = heights;
         }
@@ -381,13 +300,8 @@ mod tests {
         for _ in 0..9 {
             wave.advance_frame();
         }
-        let heights = wave.advance_frame();
-        let sums = [checksum(heights), checksum(&shade(heights, 64, 64))];
-        assert_eq!(
-            sums,
-            [0xce16_8bc9_257a_63ac, 0x7bfb_8118_daa7_710a],
-            "{sums:#018x?}"
-        );
+        let sum = checksum(wave.advance_frame());
+        assert_eq!(sum, 0xce16_8bc9_257a_63ac, "{sum:#018x}");
     }
 
     #[test]
@@ -411,11 +325,6 @@ mod tests {
             let expected = wave.advance_frame();
             let heights: Vec<u32> = buffers[FRAME_BUFFER].iter().map(Load::load).collect();
             assert_eq!(heights, expected, "frame {frame}");
-
-            let rgba = atomics();
-            shade_into(&buffers[FRAME_BUFFER], &rgba, width, height);
-            let rgba: Vec<u32> = rgba.iter().map(Load::load).collect();
-            assert_eq!(rgba, shade(expected, width, height), "frame {frame}");
         }
     }
 
@@ -447,7 +356,6 @@ mod tests {
                 .all(|h| (-LIMIT..=LIMIT).contains(&h.cast_signed()))
         );
         assert!(prev[..32].iter().all(|&h| h == 0), "the border is still");
-        assert_eq!(shade(&now, 32, 32).len(), now.len());
     }
 
     #[rstest]
@@ -461,14 +369,13 @@ mod tests {
     fn a_tiny_field_can_be_computed(#[case] width: u32, #[case] height: u32) {
         let mut wave = Reference::new(width, height);
         wave.advance_frame();
-        let heights = wave.advance_frame();
-        assert_eq!(shade(heights, width, height).len(), heights.len());
+        let cells = width as usize * height as usize;
+        assert_eq!(wave.advance_frame().len(), cells);
     }
 
     #[test]
     fn rows_beyond_a_short_buffer_are_skipped() {
         let short = [0; 100];
         step(cells(&mut [0; 70]), &short, &StepParams::at(16, 16, 0));
-        assert_eq!(shade(&short, 16, 16).len(), 256);
     }
 }

@@ -3,8 +3,8 @@
 // Nothing builds this file. Constants repeat those of mod.rs, where the formula
 // is explained; reference.rs is the same in Rust, to the bit.
 //
-// `step` and `shade`: blocks of 16x16 threads, enough of them to cover the
-// field. `delay`: a single thread.
+// `step`: blocks of 16x16 threads, enough of them to cover the field. `delay`: a
+// single thread.
 
 constexpr int LIMIT = 8 << 16;
 constexpr int SPEED_FACTOR = 3;
@@ -59,45 +59,6 @@ extern "C" __global__ void step(int *prev, const int *now, unsigned width, unsig
     const int free = add(add(sub(mul(level, 2), prev[i]), accel), force);
     const int loss = add(free, 1 << (DAMPING_SHIFT - 1)) >> DAMPING_SHIFT;
     prev[i] = clamp(sub(free, loss), -LIMIT, LIMIT);
-}
-
-__device__ unsigned channel(int from, int to, int along, int light, int glint) {
-    const int base = from + (((to - from) * along) >> 7);
-    return (unsigned)min(((base * light) >> 8) + glint, 255);
-}
-
-// Turns heights into pixels, 0xAABBGGRR.
-extern "C" __global__ void shade(const int *heights, unsigned *rgba, unsigned width,
-                                 unsigned height) {
-    const unsigned x = blockIdx.x * blockDim.x + threadIdx.x;
-    const unsigned y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height) {
-        return;
-    }
-    const unsigned i = y * width + x;
-
-    // On the border a cell is its own neighbour.
-    const int left = heights[x > 0 ? i - 1 : i];
-    const int right = heights[x + 1 < width ? i + 1 : i];
-    const int above = heights[y > 0 ? i - width : i];
-    const int below = heights[y + 1 < height ? i + width : i];
-    const int slope = add(sub(right, left), sub(below, above));
-
-    // The palette covers heights of -1.0 to 1.0, 128 shades either side.
-    const int shade = clamp((heights[i] >> 9) + 128, 0, 255);
-    const bool low = shade < 128;
-    const int along = shade & 127;
-    // Light comes from the upper left: 256 is the brightness of the palette.
-    const int facing = clamp(slope >> 7, -128, 127);
-    const int light = 208 + facing;
-    // Where the water faces the light nearly straight, it glints.
-    const int sheen = max(facing - 48, 0);
-    const int glint = (sheen * sheen) >> 6;
-
-    const unsigned red = channel(low ? 4 : 28, low ? 28 : 226, along, light, glint);
-    const unsigned green = channel(low ? 22 : 112, low ? 112 : 246, along, light, glint);
-    const unsigned blue = channel(low ? 66 : 176, low ? 176 : 255, along, light, glint);
-    rgba[i] = 0xff000000u | blue << 16 | green << 8 | red;
 }
 
 __device__ unsigned long long globaltimer() {

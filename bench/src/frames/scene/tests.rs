@@ -12,7 +12,7 @@ use syncline::{Buffer, Device, Inventory, ProbeOptions, QueueKind};
 use super::reference::draw;
 use super::{FRAGMENT_SPV, VERTEX_SPV, View};
 use crate::frames::compute::reference::Reference;
-use crate::frames::compute::{DELAY_SPV, SHADE_SPV, STEP_SPV};
+use crate::frames::compute::{DELAY_SPV, STEP_SPV};
 use crate::frames::stage::{Between, painter::Painter};
 use crate::raw::vulkan::is_software;
 
@@ -129,7 +129,6 @@ fn spirv_files_are_those_of_the_compiler() {
     let target = std::env::temp_dir().join(format!("syncline-{}.spv", std::process::id()));
     for (source, expected) in [
         ("compute/step.comp", STEP_SPV),
-        ("compute/shade.comp", SHADE_SPV),
         ("compute/delay.comp", DELAY_SPV),
         ("scene/water.vert", VERTEX_SPV),
         ("scene/water.frag", FRAGMENT_SPV),

@@ -22,7 +22,7 @@ use crate::frames::compute::{
 pub(crate) struct Waves {
     size: Size,
     pub(crate) field: [Buffer; 2],
-    pub(crate) slots: Vec<Buffer>,
+    slots: Vec<Buffer>,
     /// In place of the slots, if there are any.
     #[cfg(feature = "vulkan")]
     images: Vec<syncline::cuda::Image>,

@@ -6,7 +6,7 @@ mod host;
 #[cfg(feature = "vulkan")]
 pub(crate) mod painter;
 #[cfg(feature = "vulkan")]
-pub(crate) mod vulkan;
+mod vulkan;
 #[cfg(feature = "vulkan")]
 mod vulkan_kernel;
 
@@ -101,17 +101,12 @@ impl Producer {
     }
 }
 
-/// Makes pixels of the heights of a slot, where the host reads them.
+/// Draws the scene of the heights of a slot, where the host reads it.
 #[derive(Clone)]
 pub(crate) enum Consumer {
-    /// Draws the scene.
     Host(Arc<host::Painter>),
-    /// Draws the scene.
     #[cfg(feature = "vulkan")]
     Vulkan(Arc<painter::Painter>),
-    /// Shades the heights from above, for the benchmark.
-    #[cfg(feature = "vulkan")]
-    Shader(Arc<vulkan::Shader>),
 }
 
 impl Consumer {
@@ -141,21 +136,6 @@ impl Consumer {
         }
     }
 
-    /// Shades the heights on Vulkan, without a picture in perspective.
-    #[cfg(feature = "vulkan")]
-    pub(crate) fn shader(
-        device: &Device,
-        size: Size,
-        slots: Vec<Buffer>,
-        readbacks: Vec<Buffer>,
-    ) -> Result<Self> {
-        let Device::Vulkan(device) = device else {
-            return Err(foreign());
-        };
-        let shader = vulkan::Shader::new(device, size, slots, readbacks)?;
-        Ok(Self::Shader(Arc::new(shader)))
-    }
-
     /// Records what comes before the first frame.
     pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         match (self, recorder) {
@@ -179,10 +159,6 @@ impl Consumer {
             #[cfg(feature = "vulkan")]
             (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => {
                 painter.record(recorder, slot, readback)
-            }
-            #[cfg(feature = "vulkan")]
-            (Self::Shader(shader), Recorder::Vulkan(recorder)) => {
-                shader.record(recorder, slot, readback)
             }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => Err(foreign()),

@@ -16,8 +16,8 @@ use super::vulkan_kernel::{Bindings, Kernel};
 use super::{Between, foreign};
 use crate::frames::Size;
 use crate::frames::compute::{
-    DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, SHADE_SPV, STEP_SPV, STEPS_PER_FRAME,
-    StepParams, group_count, prev_buffer,
+    DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, STEP_SPV, STEPS_PER_FRAME, StepParams,
+    group_count, prev_buffer,
 };
 
 /// The buffer usage that the shaders need.
@@ -26,13 +26,13 @@ const STORAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 /// The wave field.
 pub(crate) struct Waves {
     size: Size,
-    pub(crate) field: [Buffer; 2],
-    pub(crate) slots: Vec<Buffer>,
+    field: [Buffer; 2],
+    slots: Vec<Buffer>,
     /// In place of the slots, if there are any.
     images: Vec<vulkan::Image>,
-    pub(crate) step: Arc<Kernel>,
+    step: Arc<Kernel>,
     /// Which of the two buffers is `prev`.
-    pub(crate) roles: [Bindings; 2],
+    roles: [Bindings; 2],
     delay: Delay,
 }
 
@@ -102,67 +102,6 @@ impl Waves {
         let slot = &self.slots[slot];
         recorder.acquire(slot)?;
         copy_last(recorder, commands, newest, slot);
-        Ok(())
-    }
-}
-
-/// The shader.
-pub(crate) struct Shader {
-    size: Size,
-    pub(crate) slots: Vec<Buffer>,
-    pub(crate) readbacks: Vec<Buffer>,
-    pub(crate) rgba: Buffer,
-    pub(crate) shade: Arc<Kernel>,
-    pub(crate) sources: Vec<Bindings>,
-}
-
-impl Shader {
-    pub(crate) fn new(
-        device: &vulkan::Device,
-        size: Size,
-        slots: Vec<syncline::Buffer>,
-        readbacks: Vec<syncline::Buffer>,
-    ) -> Result<Self> {
-        let (slots, readbacks) = (buffers(slots)?, buffers(readbacks)?);
-        // Pixels are written to fast memory, and copied to memory that the host can read.
-        let rgba = device.device_buffer(size.bytes(), STORAGE)?;
-        let shade = Kernel::new(device, SHADE_SPV, 2, 2, slots.len() as u32)?;
-        let sources = slots
-            .iter()
-            .map(|slot| shade.bind(&[slot, &rgba]))
-            .collect::<Result<_>>()?;
-        Ok(Self {
-            size,
-            slots,
-            readbacks,
-            rgba,
-            shade,
-            sources,
-        })
-    }
-
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        recorder: &mut Recorder<'_>,
-        slot: usize,
-        readback: usize,
-    ) -> Result<()> {
-        let Size { width, height } = self.size;
-        let commands = recorder.command_buffer()?;
-        recorder.acquire(&self.slots[slot])?;
-        // The copy of the last frame reads the memory that this dispatch writes.
-        recorder.order()?;
-        let groups = [group_count(width), group_count(height)];
-        self.shade.dispatch(
-            recorder.device(),
-            commands,
-            self.sources[slot],
-            &[width, height],
-            groups,
-        );
-        recorder.order()?;
-        copy_last(recorder, commands, &self.rgba, &self.readbacks[readback]);
-        recorder.keep(self.clone());
         Ok(())
     }
 }

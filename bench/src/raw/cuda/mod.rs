@@ -6,6 +6,8 @@
 mod chain;
 #[cfg(test)]
 pub(crate) mod emulated;
+#[cfg(feature = "vulkan")]
+mod image;
 mod kernel;
 mod table;
 mod words;
@@ -22,6 +24,8 @@ use cudarc::driver::sys;
 use syncline::cuda::{Buffer, Device, Function};
 
 pub(crate) use chain::Chain;
+#[cfg(feature = "vulkan")]
+pub(crate) use image::Image;
 pub(crate) use kernel::Small;
 pub(crate) use words::Words;
 
@@ -268,19 +272,6 @@ impl Calls {
         // SAFETY: this many words of device memory, and a live stream of the current context.
         judge("cuMemsetD32Async", unsafe {
             (self.table.memset_d32_async)(buffer.pointer(), 0, words, stream)
-        })
-    }
-
-    /// `cuMemcpyDtoDAsync` of as many bytes as both buffers have.
-    ///
-    /// The caller keeps both until the stream is idle.
-    #[cfg(feature = "vulkan")]
-    pub(crate) fn copy(&self, from: &Buffer, to: &Buffer, stream: Stream) -> Outcome<()> {
-        let bytes = from.size().min(to.size()) as usize;
-        // SAFETY: this many bytes of device memory on both sides, and a live stream of the current
-        // context.
-        judge("cuMemcpyDtoDAsync", unsafe {
-            (self.table.memcpy_dtod_async)(to.pointer(), from.pointer(), bytes, stream)
         })
     }
 

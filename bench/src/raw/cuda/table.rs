@@ -53,13 +53,21 @@ table! {
     event_query(Event) = "cuEventQuery";
     event_synchronize(Event) = "cuEventSynchronize";
     memset_d32_async(sys::CUdeviceptr, c_uint, usize, Stream) = "cuMemsetD32Async";
-    memcpy_dtod_async(sys::CUdeviceptr, sys::CUdeviceptr, usize, Stream) = "cuMemcpyDtoDAsync_v2";
+    memcpy_3d_async(*const sys::CUDA_MEMCPY3D, Stream) = "cuMemcpy3DAsync_v2";
     launch_kernel(
         sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void,
     ) = "cuLaunchKernel";
     mem_host_alloc(*mut *mut c_void, usize, c_uint) = "cuMemHostAlloc";
     mem_host_get_device_pointer(*mut sys::CUdeviceptr, *mut c_void, c_uint) = "cuMemHostGetDevicePointer_v2";
     mem_free_host(*mut c_void) = "cuMemFreeHost";
+    import_external_memory(*mut sys::CUexternalMemory, *const sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC)
+        = "cuImportExternalMemory";
+    destroy_external_memory(sys::CUexternalMemory) = "cuDestroyExternalMemory";
+    get_mapped_mipmapped_array(
+        *mut sys::CUmipmappedArray, sys::CUexternalMemory, *const sys::CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    ) = "cuExternalMemoryGetMappedMipmappedArray";
+    mipmapped_array_get_level(*mut sys::CUarray, sys::CUmipmappedArray, c_uint) = "cuMipmappedArrayGetLevel";
+    mipmapped_array_destroy(sys::CUmipmappedArray) = "cuMipmappedArrayDestroy";
     import_external_semaphore(*mut sys::CUexternalSemaphore, *const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC)
         = "cuImportExternalSemaphore";
     destroy_external_semaphore(sys::CUexternalSemaphore) = "cuDestroyExternalSemaphore";

@@ -27,7 +27,7 @@ fn every_kernel_is_read() {
         (BEHIND, &["stamp"]),
         (EARLY, &["early"]),
         (KERNELS, &["delay", "gate", "peek", "fault"]),
-        (WAVE, &["step", "shade", "delay"]),
+        (WAVE, &["step", "delay"]),
     ];
     for (text, names) in expected {
         let module = Module::parse(text).unwrap();

@@ -53,43 +53,6 @@ fn step(prev: &[i32], now: &[i32], emitters: &[[i32; 3]; 3]) -> Vec<i32> {
     next
 }
 
-/// The pixels: wave.cu in Rust.
-fn shade(heights: &[i32]) -> Vec<u32> {
-    let palette = [
-        [(4, 28), (22, 112), (66, 176)],
-        [(28, 226), (112, 246), (176, 255)],
-    ];
-    let mut pixels = Vec::new();
-    for y in 0..HEIGHT {
-        for x in 0..WIDTH {
-            let at = |dx: i32, dy: i32| {
-                let inside = |value: u32, delta: i32, limit: u32| {
-                    value
-                        .checked_add_signed(delta)
-                        .filter(|&value| value < limit)
-                };
-                let x = inside(x, dx, WIDTH).unwrap_or(x);
-                let y = inside(y, dy, HEIGHT).unwrap_or(y);
-                heights[(y * WIDTH + x) as usize]
-            };
-            let across = at(1, 0).wrapping_sub(at(-1, 0));
-            let slope = across.wrapping_add(at(0, 1).wrapping_sub(at(0, -1)));
-            let shade = ((at(0, 0) >> 9) + 128).clamp(0, 255);
-            let facing = (slope >> 7).clamp(-128, 127);
-            let sheen = (facing - 48).max(0);
-            let colours = palette[usize::from(shade >= 128)];
-            let [red, green, blue] = colours.map(|(from, to)| {
-                let base = from + (((to - from) * (shade & 127)) >> 7);
-                (((base * (208 + facing)) >> 8) + ((sheen * sheen) >> 6))
-                    .min(255)
-                    .cast_unsigned()
-            });
-            pixels.push(0xff00_0000 | blue << 16 | green << 8 | red);
-        }
-    }
-    pixels
-}
-
 fn memory_of(fields: [&[i32]; 2]) -> Memory {
     let words = fields.concat();
     Memory::of_words(
@@ -124,17 +87,6 @@ fn step_is_the_formula_of_the_demo() {
             .collect();
         assert_eq!(words[..CELLS], step(&prev, &now, &emitters));
         assert_eq!(words[CELLS..], now);
-    }
-}
-
-#[test]
-fn shade_is_the_formula_of_the_demo() {
-    for range in [1 << 10, 1 << 17, 1 << 22] {
-        let heights = noise(CELLS, range);
-        let memory = memory_of([&heights, &vec![0; CELLS]]);
-        let values = [BASE, SECOND, WIDTH.into(), HEIGHT.into()];
-        run(WAVE, "shade", GRID, [16, 16, 1], &values, &memory).unwrap();
-        assert_eq!(memory.words()[CELLS..], shade(&heights));
     }
 }
 
