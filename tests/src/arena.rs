@@ -22,7 +22,7 @@ pub(crate) struct Arena {
     info: AllocationInfo,
     /// Each with its offset. They have [`BYTES`] bytes.
     buffers: Vec<(vk::Buffer, u64)>,
-    image: Option<(vk::Image, u64, ImageInfo)>,
+    image: Option<(vk::Image, u64)>,
 }
 
 impl Arena {
@@ -76,7 +76,7 @@ impl Arena {
         if let Some(info) = image {
             let raw_image = exclusive_image(device, &info).map_err(failed)?;
             // From here on dropping `made` destroys it.
-            let (_, offset, _) = made.image.insert((raw_image, 0, info));
+            let (_, offset) = made.image.insert((raw_image, 0));
             // SAFETY: just created.
             let needs = unsafe { raw.get_image_memory_requirements(raw_image) };
             allowed &= needs.memory_type_bits;
@@ -96,7 +96,7 @@ impl Arena {
         made.info.size = end.next_multiple_of(unit);
         made.info.memory_type = device_local(device, allowed)?;
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handles);
-        let image = made.image.map(|(image, ..)| image).unwrap_or_default();
+        let image = made.image.map(|(image, _)| image).unwrap_or_default();
         let mut alone = vk::MemoryDedicatedAllocateInfo::default().image(image);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(made.info.size)
@@ -111,7 +111,7 @@ impl Arena {
             // SAFETY: aligned, and within the memory.
             unsafe { raw.bind_buffer_memory(buffer, made.memory, offset) }.map_err(failed)?;
         }
-        if let Some((image, offset, _)) = made.image {
+        if let Some((image, offset)) = made.image {
             // SAFETY: as above.
             unsafe { raw.bind_image_memory(image, made.memory, offset) }.map_err(failed)?;
         }
@@ -174,7 +174,7 @@ impl Drop for Arena {
             for &(buffer, _) in &self.buffers {
                 raw.destroy_buffer(buffer, None);
             }
-            if let Some((image, ..)) = self.image {
+            if let Some((image, _)) = self.image {
                 raw.destroy_image(image, None);
             }
             raw.free_memory(self.memory, None);
@@ -199,14 +199,19 @@ impl Arena {
     }
 
     /// Adopts the image, if there is one, and all of the memory. They keep the arena.
-    pub(crate) fn adopt_image(self: Arc<Self>) -> syncline::Result<Option<Image>> {
-        let Some((image, offset, properties)) = self.image else {
+    ///
+    /// `properties` are those of the image, or a lie.
+    pub(crate) fn adopt_image(
+        self: Arc<Self>,
+        properties: &ImageInfo,
+    ) -> syncline::Result<Option<Image>> {
+        let Some((image, offset)) = self.image else {
             return Ok(None);
         };
         let (device, memory, info) = (self.device.clone(), self.memory, self.info);
         // SAFETY: as in `adopt`.
         let allocation = unsafe { device.adopt_allocation(memory, &info, Some(self)) }?;
         // SAFETY: bound to this memory, with these properties.
-        unsafe { allocation.adopt_image(image, offset, &properties, None) }.map(Some)
+        unsafe { allocation.adopt_image(image, offset, properties, None) }.map(Some)
     }
 }

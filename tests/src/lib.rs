@@ -24,6 +24,8 @@ pub mod runner;
 mod settings;
 pub mod steady;
 mod subject;
+#[cfg(feature = "vulkan")]
+mod texels;
 pub mod user;
 pub mod workload;
 

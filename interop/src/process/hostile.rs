@@ -11,13 +11,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use syncline_core::{
     Error,
     handle::{HandleKind, Origin},
+    image::{Format, ImageInfo, ImageUsage},
     info::{BackendKind, Uuid},
 };
 
 use super::connection::BEHIND_DESCRIPTORS;
 use super::endpoint::Endpoint;
+use super::extent::{Extent, Resource};
 use super::handover::{OutgoingObject, hand_over};
-use super::message::{Content, Extent, HEADER, Handle, MAX_MESSAGE, Message, Offer};
+use super::message::{Content, HEADER, Handle, MAX_MESSAGE, Message, Offer};
 use super::parties::{Agreed, queues_of};
 use super::poll::Deadline;
 use super::socket;
@@ -57,6 +59,23 @@ pub(super) fn offer(number: u32, kinds: &[HandleKind]) -> Offer {
         origin: None,
         extent: None,
         event: None,
+    }
+}
+
+/// An offer of memory with an image, alone in it.
+pub(super) fn image(number: u32) -> Offer {
+    let mut info = ImageInfo::d2(Format::Rgba8Unorm, 61, 37, ImageUsage::SAMPLED);
+    info.levels = 4;
+    Offer {
+        content: Content::DeviceMemory,
+        extent: Some(Extent {
+            size: 1 << 16,
+            offset: 0,
+            resource: Resource::Image(info),
+            memory_type: Some(3),
+            dedicated: true,
+        }),
+        ..offer(number, &[HandleKind::MemoryOpaqueFd])
     }
 }
 
@@ -230,9 +249,10 @@ fn message(script: &mut Script<'_>) -> (Message, usize) {
             reason: ["", "no more"][(number % 2) as usize].into(),
         },
         _ => {
-            let kinds = match script.byte() % 3 {
+            let kinds = match script.byte() % 4 {
                 0 => &[][..],
                 1 => &[HandleKind::CounterMemfd],
+                2 => return (Message::Object(image(number)), 1),
                 _ => &[HandleKind::TimelineOpaqueFd, HandleKind::MemoryOpaqueFd],
             };
             return (Message::Object(offer(number, kinds)), kinds.len());
@@ -273,17 +293,22 @@ pub(super) fn samples() -> Vec<Message> {
         },
         needs: Needs::SIGNAL | Needs::TIMESTAMPS,
     };
+    let origin = Origin {
+        device: "vulkan Some GPU".into(),
+        uuid,
+        driver_uuid: None,
+    };
+    let image = Offer {
+        origin: Some(origin.clone()),
+        ..image(6)
+    };
     let memory = Offer {
         content: Content::DeviceMemory,
-        origin: Some(Origin {
-            device: "vulkan Some GPU".into(),
-            uuid,
-            driver_uuid: None,
-        }),
+        origin: Some(origin),
         extent: Some(Extent {
             size: 4096,
             offset: 64,
-            length: 1000,
+            resource: Resource::Buffer(1000),
             memory_type: Some(3),
             dedicated: false,
         }),
@@ -317,6 +342,7 @@ pub(super) fn samples() -> Vec<Message> {
             &[HandleKind::TimelineOpaqueFd, HandleKind::CounterMemfd],
         )),
         Message::Object(memory),
+        Message::Object(image),
         Message::Object(event),
         Message::Taken { number: 3 },
         Message::Refused {

@@ -29,12 +29,13 @@
 //!
 //! A *process* is its id (4) and its start time (8). A *label*, *reason* or *name* is its length
 //! (2) and as many bytes of UTF-8 without control characters. A *link* is two processes. `parties`
-//! writes *parties*, *mechanisms* and kinds of handle. *Or none* is one byte: 1 if a value follows,
-//! otherwise 0. Descriptors travel beside an object and beside no other message (`SCM_RIGHTS` in
-//! unix(7)).
+//! writes *parties*, *mechanisms* and kinds of handle, and `extent` an *extent*. *Or none* is one
+//! byte: 1 if a value follows, otherwise 0. Descriptors travel beside an object and beside no other
+//! message (`SCM_RIGHTS` in unix(7)).
 
 use syncline_core::handle::{HandleKind, Origin};
 
+use super::extent::{Extent, Resource};
 use super::parties::{
     Agreed, MAX_NAME, handle_from_number, handle_number, read_links, read_parties, read_party_id,
     read_process, read_uuid, write_links, write_parties, write_party_id, write_process, write_uuid,
@@ -45,7 +46,7 @@ use crate::negotiate::{Party, PartyId, Process};
 /// The first bytes of each message.
 pub(crate) const MAGIC: [u8; 4] = *b"SYNL";
 /// The version of the message format.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 /// Maximum bytes of a message, including its header.
@@ -80,21 +81,6 @@ impl Content {
             Self::CudaEvent => "event of CUDA's",
         }
     }
-}
-
-/// The size of offered memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// Bytes of the whole allocation.
-    pub(crate) size: u64,
-    /// Where the bytes in use begin.
-    pub(crate) offset: u64,
-    /// Bytes in use.
-    pub(crate) length: u64,
-    /// The index of Vulkan's memory type, if it has one.
-    pub(crate) memory_type: Option<u8>,
-    /// True for a dedicated allocation.
-    pub(crate) dedicated: bool,
 }
 
 /// The kind of a descriptor, and the party that it is for.
@@ -283,7 +269,7 @@ impl Message {
         let version = from.u16("the version of a message")?;
         if version != VERSION {
             let found = format_args!("version {version}");
-            return Err(Malformed::new("messages of version 5", found));
+            return Err(Malformed::new("messages of version 6", found));
         }
         let kind = from.u16("the kind of a message")?;
         let length = from.u32("the length of a message")?;
@@ -388,14 +374,7 @@ impl Offer {
         }
         to.flag(extent.is_some())?;
         if let Some(extent) = extent {
-            to.u64(extent.size)?;
-            to.u64(extent.offset)?;
-            to.u64(extent.length)?;
-            to.flag(extent.memory_type.is_some())?;
-            if let Some(memory_type) = extent.memory_type {
-                to.u8(memory_type)?;
-            }
-            to.flag(extent.dedicated)?;
+            extent.write(to)?;
         }
         to.flag(event.is_some())?;
         if let Some(event) = event {
@@ -441,7 +420,7 @@ impl Offer {
         };
         let extent = match from.flag("an extent or none")? {
             false => None,
-            true => Some(read_extent(from)?),
+            true => Some(Extent::read(from)?),
         };
         let is_memory = matches!(content, Content::DeviceMemory | Content::HostMemory);
         if extent.is_some() != is_memory {
@@ -450,6 +429,10 @@ impl Offer {
                 "an extent for memory, and for nothing else",
                 found,
             ));
+        }
+        let is_image = extent.is_some_and(|all| matches!(all.resource, Resource::Image(_)));
+        if is_image && content == Content::HostMemory {
+            return Err(Malformed::new("words of the host", "an image"));
         }
         let is_whole = content == Content::HostMemory || extent.is_some_and(|all| all.dedicated);
         if let Some(Extent { offset: 1.., .. }) = extent.filter(|_| is_whole) {
@@ -479,32 +462,6 @@ impl Offer {
             event,
         })
     }
-}
-
-fn read_extent(from: &mut Reader<'_>) -> Result<Extent, Malformed> {
-    let extent = Extent {
-        size: from.u64("a size")?,
-        offset: from.u64("an offset")?,
-        length: from.u64("a length")?,
-        memory_type: match from.flag("a memory type or none")? {
-            true => Some(from.u8("a memory type")?),
-            false => None,
-        },
-        dedicated: from.flag("whether memory is dedicated")?,
-    };
-    let Extent {
-        size,
-        offset,
-        length,
-        ..
-    } = extent;
-    let end = offset.checked_add(length);
-    // No allocation is that large. The bound lets callers add without overflow.
-    if length == 0 || end.is_none_or(|end| end > size) || size > i64::MAX as u64 {
-        let found = format_args!("{length} of {size} bytes, from {offset} on");
-        return Err(Malformed::new("a size of memory", found));
-    }
-    Ok(extent)
 }
 
 /// Reads a value of a timeline.

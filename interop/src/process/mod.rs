@@ -43,6 +43,7 @@ mod control;
 mod endpoint;
 #[cfg(feature = "cuda")]
 mod event;
+mod extent;
 mod greeting;
 mod guard;
 mod handover;

@@ -20,7 +20,7 @@ fn message(kind: u16, sequence: u64, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap();
     [
         b"SYNL".as_slice(),
-        &5_u16.to_le_bytes(),
+        &6_u16.to_le_bytes(),
         &kind.to_le_bytes(),
         &length.to_le_bytes(),
         &sequence.to_le_bytes(),
@@ -148,8 +148,8 @@ fn wrong_versions_kinds_and_lengths() {
         bytes
     };
     shuts_out("of this library", |raw| raw.send(&with(3, b'K')));
-    shuts_out("version 5", |raw| raw.send(&with(4, 1)));
-    shuts_out("version 5", |raw| raw.send(&with(5, 1)));
+    shuts_out("version 6", |raw| raw.send(&with(4, 1)));
+    shuts_out("version 6", |raw| raw.send(&with(5, 1)));
     shuts_out("known kind", |raw| raw.send(&with(6, 200)));
     shuts_out("as many bytes", |raw| raw.send(&with(8, 11)));
     shuts_out("as many bytes", |raw| raw.send(&with(11, 255)));

@@ -329,7 +329,7 @@ fn the_time_out_names_the_clients_that_were_turned_away() {
         let client = sends(&other_version, &[]);
         check(
             &listener,
-            "expected messages of version 5, and was sent version 77",
+            "expected messages of version 6, and was sent version 77",
         );
         drop(client);
         let client = sends(&greeting, &[alone_descriptor().as_fd()]);

@@ -20,20 +20,27 @@ pub(super) enum Bug {
     ReportsTooEarly,
     /// It does not say that it has failed a timeline.
     FailsInSilence,
+    /// It describes an image as larger than the other process does.
+    DescribesAnotherImage,
+    /// It makes an image as wide as it describes it to be high.
+    MakesAnotherImage,
 }
 
 use Bug::{
-    CarriesNothingOut, FailsInSilence, KeepsDescriptors, ReportsTooEarly, SendsAnotherPoint,
+    CarriesNothingOut, DescribesAnotherImage, FailsInSilence, KeepsDescriptors, MakesAnotherImage,
+    ReportsTooEarly, SendsAnotherPoint,
 };
 
 impl Bug {
     /// All bugs, with their names in the environment.
-    const ALL: [(&str, Self); 5] = [
+    const ALL: [(&str, Self); 7] = [
         ("carries-nothing-out", CarriesNothingOut),
         ("sends-another-point", SendsAnotherPoint),
         ("keeps-descriptors", KeepsDescriptors),
         ("reports-too-early", ReportsTooEarly),
         ("fails-in-silence", FailsInSilence),
+        ("describes-another-image", DescribesAnotherImage),
+        ("makes-another-image", MakesAnotherImage),
     ];
 
     fn from_name(name: &str) -> Result<Self, String> {

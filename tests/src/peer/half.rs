@@ -46,6 +46,8 @@ pub struct Half {
     pub(super) expected: Option<Fence>,
     words: Option<SharedWords>,
     memory: Option<Buffer>,
+    #[cfg(feature = "vulkan")]
+    pub(super) image: Option<syncline::Image>,
     queue: Option<Queue>,
     /// Signalled by the queue's submissions that wait for something, one value for each.
     after: Option<Timeline>,
@@ -71,6 +73,8 @@ impl Half {
             expected: None,
             words: None,
             memory: None,
+            #[cfg(feature = "vulkan")]
+            image: None,
             queue: None,
             after: None,
             submitted: 0,
@@ -144,6 +148,17 @@ impl Half {
     /// | `abandon` | lets go of every handle | |
     /// | `crowd` | keeps the queue of the driver busy by work of another queue; `open` lets that go on | |
     /// | `miscount signal`, `miscount wait` | asks for what the plan does not grant | the refusal |
+    ///
+    /// Where Vulkan is built in, also with an image:
+    ///
+    /// | words | what is done | the answer |
+    /// |---|---|---|
+    /// | `image SHAPE` | carries the plan out for an image; the home discards its contents | |
+    /// | `own_image SHAPE`, `lone_image SHAPE` | the same, with an image of the home's application | |
+    /// | `memory_as_image BYTES` | carries the plan out for memory in the place of an image | |
+    /// | `store LABEL VALUE` | writes its texels, late, and signals | |
+    /// | `store_closed LABEL VALUE` | writes them behind work that stands still; `open` lets that go on | |
+    /// | `load`, `load_early LABEL VALUE` | waits in a queue, or does not, and looks whether they are there | `right` or `wrong` |
     ///
     /// Where CUDA is built in, also with its own events, which a process makes (`event`) or gets
     /// from the other:
@@ -351,11 +366,11 @@ impl Half {
                 done
             }
             "read" => Ok(self.word(label)?.load(Ordering::Relaxed).to_string()),
-            "memory" => {
+            "memory" | "memory_as_image" => {
                 let bytes = number(label)?;
                 let plan = self.plan()?;
                 let made = plan.memory_across(
-                    "memory",
+                    if what == "memory" { what } else { "image" },
                     bytes,
                     &self.devices(),
                     &[&self.endpoint()?],
@@ -404,6 +419,8 @@ impl Half {
                 let answer = self.run_with_binaries(other, label, rest);
                 let answer = answer.or_else(|| self.run_with_times(other, label, rest));
                 let answer = answer.or_else(|| self.run_to_its_end(other, label, rest));
+                #[cfg(feature = "vulkan")]
+                let answer = answer.or_else(|| self.run_with_images(other, label, rest));
                 #[cfg(feature = "cuda")]
                 let answer = answer.or_else(|| self.run_with_events(other, label, rest));
                 answer.unwrap_or_else(|| Stop::fail(format!("{other:?} is not a command")))

@@ -9,6 +9,7 @@
 //! | `half` | the commands of both processes |
 //! | `binaries` | commands for a binary semaphore |
 //! | `events` | commands for CUDA's own events |
+//! | `images` | commands for an image |
 //! | `times` | commands for times of signals |
 //! | `grants` | the rights that a plan grants |
 //! | `broken` | the loss of a device |
@@ -24,6 +25,8 @@ mod ended;
 mod events;
 mod grants;
 mod half;
+#[cfg(feature = "vulkan")]
+mod images;
 mod scene;
 mod times;
 

@@ -4,28 +4,29 @@
     reason = "imports handles for whose kind their exporter vouches"
 )]
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 #[cfg(feature = "vulkan")]
 use syncline_core::backend::Device as _;
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-use syncline_core::handle::{MemoryContent, MemoryFd, MemoryInfo};
 use syncline_core::{
     Error, Result,
-    handle::{HandleKind, Origin, SharedWords, WordsFd},
+    handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, SharedWords, WordsFd},
 };
+#[cfg(feature = "vulkan")]
+use syncline_core::{error::Object, image::ImageInfo};
 
 use super::execution::Execution;
 use crate::any::Device;
+#[cfg(feature = "vulkan")]
+use crate::any_image::Image;
 use crate::buffer::Buffer;
 use crate::negotiate::{Mechanism, Needs, Party, PartyId, Plan, list, memory_obstacles};
 use crate::process::closing::PeerFd;
 use crate::process::endpoint::Endpoint;
+use crate::process::extent::{Extent, Resource};
 use crate::process::handover::{OutgoingObject, hand_over};
-use crate::process::message::{Content, Extent, Handle, Offer};
+use crate::process::message::{Content, Handle, Offer};
 use crate::process::poll::Deadline;
 #[cfg(feature = "vulkan")]
 use crate::vulkan;
@@ -60,12 +61,7 @@ impl Plan {
         timeout: Duration,
     ) -> Result<Vec<(PartyId, Buffer)>> {
         let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
-        execution.require_memory()?;
-        if execution.is_home() {
-            execution.export_memory(size)
-        } else {
-            execution.import_memory(size)
-        }
+        execution.make_memory(size)
     }
 
     /// Same as [`Plan::memory_across`], for a buffer in memory that the application has allocated.
@@ -89,7 +85,76 @@ impl Plan {
     ) -> Result<Vec<(PartyId, Buffer)>> {
         let execution = Execution::new(self, "memory", label, devices, peers, timeout)?;
         execution.require_memory()?;
-        execution.export_own(buffer)
+        let allocation = buffer.allocation();
+        execution.require_owner(buffer.object(), &allocation.device())?;
+        if allocation.is_dedicated() {
+            let reason = "its memory is for one buffer alone, which importers cannot make again";
+            return Err(Error::unsupported(
+                buffer.object(),
+                "be shared across processes",
+                reason,
+            ));
+        }
+        let (offset, exported) = (buffer.offset_in_allocation(), allocation.export()?);
+        execution.hand_out(
+            buffer.size(),
+            Buffer::Vulkan(buffer.clone()),
+            offset,
+            &exported,
+        )
+    }
+
+    /// Same as [`Plan::memory_across`], for an image.
+    ///
+    /// Vulkan makes the image, so the plan's [home](Plan::home) is a Vulkan device. Every process
+    /// gives equal properties. CUDA's devices of the plan get a `cuda::Image`, and Vulkan's an
+    /// identical image.
+    ///
+    /// The contents are undefined. The process of the home takes the image first, in a submission
+    /// that discards them ([`Contents::Discard`](vulkan::Contents::Discard)). All work of the other
+    /// processes waits for that submission.
+    ///
+    /// # Errors
+    /// Same errors as [`Plan::memory_across`]. [`Error::Unsupported`] for an image that cannot be
+    /// shared ([`ImageInfo::check`]), and the errors of [`vulkan::Device::export_image`] and
+    /// [`vulkan::Device::import_image`].
+    #[cfg(feature = "vulkan")]
+    pub fn image_across(
+        &self,
+        label: &str,
+        info: &ImageInfo,
+        devices: &[Device],
+        peers: &[&Endpoint],
+        timeout: Duration,
+    ) -> Result<Vec<(PartyId, Image)>> {
+        info.check(&Object::new("image", label))?;
+        let execution = Execution::new(self, "image", label, devices, peers, timeout)?;
+        execution.make_memory(*info)
+    }
+
+    /// Same as [`Plan::image_across`], for an image in memory that the application has allocated.
+    ///
+    /// The process of the plan's [home](Plan::home) calls it, and the others call `image_across`
+    /// with the properties of this image. The result has the image itself for the home.
+    ///
+    /// # Errors
+    /// Same errors as [`Plan::image_across`]. [`Error::Unsupported`] if the home is not a Vulkan
+    /// device of this process, and for memory that is not exportable. [`Error::WrongDevice`] for an
+    /// image of another device.
+    #[cfg(feature = "vulkan")]
+    pub fn share_image_across(
+        &self,
+        label: &str,
+        image: &vulkan::Image,
+        devices: &[Device],
+        peers: &[&Endpoint],
+        timeout: Duration,
+    ) -> Result<Vec<(PartyId, Image)>> {
+        let execution = Execution::new(self, "image", label, devices, peers, timeout)?;
+        execution.require_memory()?;
+        execution.require_owner(image.object(), &image.allocation().device())?;
+        let (info, offset) = (*image.info(), image.offset_in_allocation());
+        execution.hand_out(info, Image::Vulkan(image.clone()), offset, &image.export()?)
     }
 }
 
@@ -140,72 +205,54 @@ impl Execution<'_> {
         own.map(handle).collect()
     }
 
-    fn export_memory(&self, size: u64) -> Result<Vec<(PartyId, Buffer)>> {
-        match self.device(self.plan().home().id()) {
-            #[cfg(feature = "cuda")]
-            Some(Device::Cuda(cuda)) => {
-                let (buffer, exported) = cuda.export_buffer(size)?;
-                self.hand_out(Buffer::Cuda(buffer), 0, &exported)
-            }
-            #[cfg(feature = "vulkan")]
-            Some(Device::Vulkan(vulkan)) => {
-                let (buffer, exported) = vulkan.export_buffer(size)?;
-                self.hand_out(Buffer::Vulkan(buffer), 0, &exported)
-            }
-            _ => {
-                let _ = size;
-                Err(self.cannot("only CUDA's and Vulkan's devices export memory"))
-            }
+    /// Makes the memory if this is the home's process, and receives it otherwise.
+    fn make_memory<S: Shared>(&self, info: S::Info) -> Result<Vec<(PartyId, S)>> {
+        self.require_memory()?;
+        if !self.is_home() {
+            return self.import_memory(info);
         }
+        let home = self.plan().home().id();
+        let device = self.device(home).ok_or_else(|| self.cannot(S::MAKERS))?;
+        let made = S::export(device, info)?;
+        let (made, exported) = made.ok_or_else(|| self.cannot(S::MAKERS))?;
+        self.hand_out(info, made, 0, &exported)
     }
 
-    /// Exports a buffer of the application.
+    /// The plan's home, if `owner`, whose memory is to be shared, is that device.
     #[cfg(feature = "vulkan")]
-    fn export_own(&self, buffer: &vulkan::Buffer) -> Result<Vec<(PartyId, Buffer)>> {
+    fn require_owner(&self, object: &Object, owner: &vulkan::Device) -> Result<()> {
         let Some(Device::Vulkan(exporter)) = self.device(self.plan().home().id()) else {
-            return Err(self.cannot("only Vulkan's devices share a buffer of the application"));
+            return Err(self.cannot("only Vulkan's devices share memory of the application"));
         };
-        let owner = buffer.allocation().device();
-        if exporter.id() != owner.id() {
-            let (of, asked) = (owner.object(), exporter.object());
-            return Err(Error::wrong_device(buffer.object(), of, asked));
+        if exporter.id() == owner.id() {
+            return Ok(());
         }
-        if buffer.allocation().is_dedicated() {
-            let reason = "its memory is for one buffer alone, which importers cannot make again";
-            return Err(Error::unsupported(
-                buffer.object(),
-                "be shared across processes",
-                reason,
-            ));
-        }
-        let (offset, exported) = (buffer.offset_in_allocation(), buffer.allocation().export()?);
-        self.hand_out(Buffer::Vulkan(buffer.clone()), offset, &exported)
+        let (of, asked) = (owner.object(), exporter.object());
+        Err(Error::wrong_device(object, of, asked))
     }
 
     /// Imports the home's memory into the devices of this process, and sends it to the others.
     ///
-    /// `buffer` begins at `offset` in the exported memory.
-    #[cfg(any(feature = "cuda", feature = "vulkan"))]
-    fn hand_out(
+    /// `resource` begins at `offset` in the exported memory.
+    fn hand_out<S: Shared>(
         &self,
-        buffer: Buffer,
+        info: S::Info,
+        resource: S,
         offset: u64,
         exported: &MemoryFd,
-    ) -> Result<Vec<(PartyId, Buffer)>> {
+    ) -> Result<Vec<(PartyId, S)>> {
         let home = self.plan().home().id();
         let extent = Extent {
             size: exported.info().size,
             offset,
-            length: buffer.size(),
+            resource: info.into(),
             memory_type: exported.info().memory_type,
             dedicated: exported.info().dedicated,
         };
-        let mut all = vec![(home, buffer)];
+        let mut all = vec![(home, resource)];
         for id in self.importers().filter(|id| id.process == self.here()) {
-            all.push((
-                id,
-                self.import(id, duplicate_memory(exported.as_fd())?, extent)?,
-            ));
+            let fd = duplicate_memory(exported.as_fd())?;
+            all.push((id, self.import(id, fd, info, extent)?));
         }
         let mut offers = Vec::new();
         for process in self.others() {
@@ -233,7 +280,7 @@ impl Execution<'_> {
         Ok(all)
     }
 
-    fn import_memory(&self, size: u64) -> Result<Vec<(PartyId, Buffer)>> {
+    fn import_memory<S: Shared>(&self, info: S::Info) -> Result<Vec<(PartyId, S)>> {
         let expected = self.memory_handles(self.here());
         if expected.is_empty() {
             return Ok(Vec::new());
@@ -241,86 +288,182 @@ impl Execution<'_> {
         let peer = self.peer(self.plan().home().id().process)?;
         let (content, deadline) = (Content::DeviceMemory, self.deadline());
         peer.receive_and_settle(content, self.label(), deadline, |offer, fds| {
-            let extent = self.check_memory(peer, &offer, size, &expected)?;
+            let extent = self.check_memory(peer, &offer, info.into(), &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
-            let made = imports.map(|(id, fd)| Ok((id, self.import(id, fd.into_fd(), extent)?)));
+            let import = |(id, fd): (_, PeerFd)| self.import(id, fd.into_fd(), info, extent);
+            let made = imports.map(|of| Ok((of.0, import(of)?)));
             Ok(Some(made.collect::<Result<_>>()?))
         })
     }
 
+    /// Refuses memory of another resource than this process asks for.
     fn check_memory(
         &self,
         peer: &Endpoint,
         offer: &Offer,
-        size: u64,
+        asked: Resource,
         handles: &[Handle],
     ) -> Result<Extent> {
-        let (label, length) = (self.label(), offer.extent.map_or(0, |extent| extent.length));
-        match offer.extent {
-            Some(extent) if length == size && offer.handles == handles => Ok(extent),
-            _ => Err(Error::message(
-                peer.object(),
-                format!(
-                    "memory \"{label}\" of {size} bytes, for {} devices",
-                    handles.len()
-                ),
-                format!("{length} bytes, for {}", offer.handles.len()),
-            )),
+        let refused = |expected: String, found: String| {
+            let expected = format!("memory \"{}\" of {expected}", self.label());
+            Error::message(peer.object(), expected, found)
+        };
+        let Some(extent) = offer.extent else {
+            return Err(refused(asked.to_string(), "nothing".into()));
+        };
+        if extent.resource != asked {
+            let (expected, found) = asked.beside(&extent.resource);
+            return Err(refused(expected, found));
         }
+        if offer.handles != handles {
+            let expected = format!("{asked}, for {} devices", handles.len());
+            return Err(refused(expected, format!("for {}", offer.handles.len())));
+        }
+        Ok(extent)
     }
 
     /// Imports the memory behind `fd` into the device `id` of this process.
-    fn import(&self, id: PartyId, fd: OwnedFd, extent: Extent) -> Result<Buffer> {
-        let origin: Origin = self.plan().home().origin();
-        match self.device(id) {
-            #[cfg(feature = "cuda")]
-            Some(Device::Cuda(cuda)) => {
-                // SAFETY: the plan states the origin and the extent, and so does the message of the
-                // sending process. The application trusts that process
-                // (`Endpoint::trust_handles`), otherwise the endpoint refuses such handles.
-                let handle = unsafe { handle(fd, origin, extent) };
-                Ok(Buffer::Cuda(if extent.dedicated {
-                    cuda.import_memory(handle)?
-                } else {
-                    let whole = cuda.import_allocation(handle, None)?;
-                    whole.buffer(extent.offset, extent.length)?
-                }))
-            }
-            #[cfg(feature = "vulkan")]
-            Some(Device::Vulkan(vulkan)) => {
-                // SAFETY: as above.
-                let handle = unsafe { handle(fd, origin, extent) };
-                Ok(Buffer::Vulkan(if extent.dedicated {
-                    vulkan.import_buffer(handle)?
-                } else {
-                    let whole = vulkan.import_allocation(handle)?;
-                    whole.range(extent.offset, extent.length, crate::shared_buffer::STORAGE)?
-                }))
-            }
-            _ => {
-                let _ = (fd, extent, origin);
-                Err(self.cannot("only CUDA's and Vulkan's devices import memory"))
-            }
-        }
+    fn import<S: Shared>(
+        &self,
+        id: PartyId,
+        fd: OwnedFd,
+        info: S::Info,
+        extent: Extent,
+    ) -> Result<S> {
+        let origin = self.plan().home().origin();
+        // Memory that is not dedicated may hold more than this resource.
+        let content = match extent.resource {
+            _ if !extent.dedicated => MemoryContent::Whole,
+            Resource::Buffer(size) => MemoryContent::Buffer(size),
+            Resource::Image(info) => MemoryContent::Image(info),
+        };
+        let mut properties = MemoryInfo::new(extent.size, content);
+        (properties.dedicated, properties.memory_type) = (extent.dedicated, extent.memory_type);
+        // SAFETY: the plan states the origin, and the message of the sending process states the
+        // properties. The application trusts that process (`Endpoint::trust_handles`), otherwise
+        // the endpoint refuses such handles.
+        let handle = unsafe { MemoryFd::from_fd(fd, origin, properties) };
+        let device = self.device(id);
+        let made = device.map_or(Ok(None), |device| {
+            S::import(device, handle, extent.offset, info)
+        });
+        made?.ok_or_else(|| self.cannot("only CUDA's and Vulkan's devices import memory"))
     }
 }
 
-/// # Safety
-/// `fd` is memory that a device of this origin has exported, of this extent.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-unsafe fn handle(fd: OwnedFd, origin: Origin, extent: Extent) -> MemoryFd {
-    let content = match extent.dedicated {
-        true => MemoryContent::Buffer(extent.length),
-        false => MemoryContent::Whole,
-    };
-    let mut info = MemoryInfo::new(extent.size, content);
-    (info.dedicated, info.memory_type) = (extent.dedicated, extent.memory_type);
-    // SAFETY: by this function's contract.
-    unsafe { MemoryFd::from_fd(fd, origin, info) }
+/// A buffer or an image that several processes have, as one device sees it.
+trait Shared: Sized {
+    /// What all processes say of it.
+    type Info: Copy + Into<Resource>;
+
+    /// Which devices make it, for the error of another one.
+    const MAKERS: &'static str;
+
+    /// Makes it at the start of memory of its own. `None` if such a device makes none.
+    fn export(device: &Device, info: Self::Info) -> Result<Option<(Self, MemoryFd)>>;
+
+    /// Makes it again at `offset`. `None` if such a device imports none.
+    fn import(
+        device: &Device,
+        handle: MemoryFd,
+        offset: u64,
+        info: Self::Info,
+    ) -> Result<Option<Self>>;
 }
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
+impl Shared for Buffer {
+    type Info = u64;
+
+    const MAKERS: &'static str = "only CUDA's and Vulkan's devices export memory";
+
+    fn export(device: &Device, size: u64) -> Result<Option<(Self, MemoryFd)>> {
+        Ok(match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => {
+                let (buffer, exported) = cuda.export_buffer(size)?;
+                Some((Self::Cuda(buffer), exported))
+            }
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(vulkan) => {
+                let (buffer, exported) = vulkan.export_buffer(size)?;
+                Some((Self::Vulkan(buffer), exported))
+            }
+            Device::Host(_) => {
+                let _ = size;
+                None
+            }
+        })
+    }
+
+    fn import(device: &Device, handle: MemoryFd, at: u64, size: u64) -> Result<Option<Self>> {
+        let dedicated = handle.info().dedicated;
+        Ok(match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => Some(Self::Cuda(match dedicated {
+                true => cuda.import_memory(handle)?,
+                false => cuda.import_allocation(handle, None)?.buffer(at, size)?,
+            })),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan(vulkan) => Some(Self::Vulkan(match dedicated {
+                true => vulkan.import_buffer(handle)?,
+                false => {
+                    let whole = vulkan.import_allocation(handle)?;
+                    whole.range(at, size, crate::shared_buffer::STORAGE)?
+                }
+            })),
+            Device::Host(_) => {
+                let _ = (handle, dedicated, at, size);
+                None
+            }
+        })
+    }
+}
+
+#[cfg(feature = "vulkan")]
+impl Shared for Image {
+    type Info = ImageInfo;
+
+    const MAKERS: &'static str = "only Vulkan's devices make images";
+
+    fn export(device: &Device, info: ImageInfo) -> Result<Option<(Self, MemoryFd)>> {
+        let Device::Vulkan(vulkan) = device else {
+            return Ok(None);
+        };
+        let (image, exported) = vulkan.export_image(&info)?;
+        Ok(Some((Self::Vulkan(image), exported)))
+    }
+
+    fn import(device: &Device, handle: MemoryFd, at: u64, info: ImageInfo) -> Result<Option<Self>> {
+        let dedicated = handle.info().dedicated;
+        Ok(match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(cuda) => Some(Self::Cuda(match dedicated {
+                true => cuda.import_image(handle, &info)?,
+                false => cuda.import_allocation(handle, None)?.image(at, &info)?,
+            })),
+            Device::Vulkan(vulkan) => Some(Self::Vulkan(match dedicated {
+                true => vulkan.import_image(handle, &info)?,
+                false => vulkan.import_allocation(handle)?.image(at, &info)?,
+            })),
+            Device::Host(_) => None,
+        })
+    }
+}
+
+impl From<u64> for Resource {
+    fn from(size: u64) -> Self {
+        Self::Buffer(size)
+    }
+}
+
+#[cfg(feature = "vulkan")]
+impl From<ImageInfo> for Resource {
+    fn from(info: ImageInfo) -> Self {
+        Self::Image(info)
+    }
+}
+
 fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
     crate::duplicate::duplicate(fd, HandleKind::MemoryOpaqueFd)
 }
@@ -353,7 +496,7 @@ impl Endpoint {
             extent: Some(Extent {
                 size: length,
                 offset: 0,
-                length,
+                resource: Resource::Buffer(length),
                 memory_type: None,
                 dedicated: false,
             }),
@@ -403,8 +546,8 @@ impl Endpoint {
         let handle = fd.convert(WordsFd::from_fd)?;
         // Check the size before the memory is mapped.
         let found = handle.size();
-        if found != extent.length {
-            let expected = format!("{} bytes of memory, as it says", extent.length);
+        if Resource::Buffer(found) != extent.resource {
+            let expected = format!("{} of memory, as it says", extent.resource);
             return Err(other(expected, found.to_string()));
         }
         if found > most {

@@ -3,13 +3,15 @@
 use proptest::prelude::*;
 use syncline_core::{
     handle::HandleKind,
+    image::{ImageInfo, ImageUsage},
     info::{BackendKind, Capabilities, Info, Uuid},
 };
 
 use crate::negotiate::{Needs, Party, PartyId, Process};
-use crate::process::hostile::{elsewhere, offer, samples};
+use crate::process::extent::{Extent, Resource};
+use crate::process::hostile::{elsewhere, image, offer, samples};
 use crate::process::message::{
-    HEADER, MAGIC, MAX_DESCRIPTORS, MAX_MESSAGE, Message, POINT_MESSAGE, VERSION,
+    Content, HEADER, MAGIC, MAX_DESCRIPTORS, MAX_MESSAGE, Message, Offer, POINT_MESSAGE, VERSION,
 };
 use crate::process::parties::MAX_PARTIES;
 use crate::process::wire::{TooMuch, digest, shortened};
@@ -46,12 +48,12 @@ fn the_bytes_of_a_point_are_fixed() {
     );
     let expected = [
         &b"SYNL"[..],
-        &[5, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+        &[6, 0, 7, 0, 12, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
         &[4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0],
     ];
     assert_eq!(bytes, expected.concat());
     assert_eq!(bytes.len(), POINT_MESSAGE);
-    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 5, 20));
+    assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 6, 20));
 }
 
 #[test]
@@ -94,8 +96,8 @@ fn wrong_headers_and_values_are_refused() {
         bytes
     };
     refused(&with(0, b'X'), "of this library");
-    refused(&with(4, 4), "version 5");
-    refused(&with(4, 6), "version 5");
+    refused(&with(4, 5), "version 6");
+    refused(&with(4, 7), "version 6");
     refused(&with(6, 0), "known kind");
     refused(&with(6, 11), "known kind");
     refused(&with(8, 13), "as many bytes");
@@ -112,7 +114,7 @@ fn wrong_headers_and_values_are_refused() {
 fn body(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    let header = [b"SYNL".as_slice(), &[5, 0, kind, 0], &length, &[0; 8]];
+    let header = [b"SYNL".as_slice(), &[6, 0, kind, 0], &length, &[0; 8]];
     [header.concat(), body].concat()
 }
 
@@ -192,20 +194,81 @@ fn every_field_is_bounded_and_checked() {
     let extent = |size: u8, offset: u8, length: u8, dedicated: u8| {
         let numbers = [[size, 0, 0, 0, 0, 0, 0, 0], [offset, 0, 0, 0, 0, 0, 0, 0]].concat();
         let length = [length, 0, 0, 0, 0, 0, 0, 0];
-        // The memory type 0, and no event.
-        [&[0, 0, 1], &numbers[..], &length, &[1, 0, dedicated, 0]].concat()
+        // A buffer, the memory type 0, and no event.
+        [
+            &[0, 0, 1],
+            &numbers[..],
+            &[0],
+            &length,
+            &[1, 0, dedicated, 0],
+        ]
+        .concat()
     };
     let memory = |content, extent: Vec<u8>| object(content, one, one, &extent);
     assert!(Message::decode(&memory(3, extent(8, 0, 8, 1))).is_ok());
     assert!(Message::decode(&memory(3, extent(8, 4, 4, 0))).is_ok());
-    let numbers = [[8, 0, 0, 0, 0, 0, 0, 0], none, one].concat();
-    let without_type = [&[0, 0, 1], &numbers[..], &[0, 0, 0]].concat();
+    let numbers = [[8, 0, 0, 0, 0, 0, 0, 0], none].concat();
+    let without_type = [&[0, 0, 1], &numbers[..], &[0], &one, &[0, 0, 0]].concat();
     assert!(Message::decode(&memory(3, without_type)).is_ok());
     refused(&memory(3, extent(8, 0, 9, 0)), "a size of memory");
     refused(&memory(3, extent(8, 0, 0, 0)), "a size of memory");
     refused(&memory(3, extent(8, 4, 8, 0)), "a size of memory");
     refused(&memory(3, extent(8, 4, 4, 1)), "memory from its start");
     refused(&memory(4, extent(8, 4, 4, 0)), "memory from its start");
+}
+
+/// An image that such a message cannot hold is refused before any call asks for it.
+#[test]
+fn images_are_checked_when_they_are_decoded() {
+    let change = |change: &dyn Fn(&mut Extent)| {
+        let mut object = image(1);
+        change(object.extent.as_mut().unwrap());
+        encoded(&Message::Object(object), 0)
+    };
+    let change_info = |of: &dyn Fn(&mut ImageInfo)| {
+        change(&|extent| match &mut extent.resource {
+            Resource::Image(info) => of(info),
+            Resource::Buffer(_) => {}
+        })
+    };
+    assert!(Message::decode(&change(&|_| {})).is_ok());
+    // Four levels of an image of 61 × 37 texels of 4 bytes.
+    let least = 4 * (61 * 37 + 30 * 18 + 15 * 9 + 7 * 4);
+    assert!(Message::decode(&change(&|of| of.size = least)).is_ok());
+    refused(&change(&|of| of.size = least - 1), "a size of memory");
+    refused(&change(&|of| of.offset = 1), "memory from its start");
+    let far = |of: &mut Extent| (of.dedicated, of.offset) = (false, u64::MAX);
+    refused(&change(&far), "a size of memory");
+    let shared = "an image that can be shared";
+    refused(&change_info(&|of| of.levels = u32::MAX), shared);
+    refused(&change_info(&|of| of.levels = 0), shared);
+    refused(&change_info(&|of| of.layers = 3), shared);
+    refused(&change_info(&|of| of.extent.width = 0), shared);
+    refused(&change_info(&|of| of.extent.depth = 2), shared);
+    refused(
+        &change_info(&|of| of.usage = ImageUsage::DEPTH_ATTACHMENT),
+        shared,
+    );
+    let unknown = ImageUsage::from_bits_retain(1 << 31);
+    refused(&change_info(&|of| of.usage = unknown), shared);
+    let large = |of: &mut ImageInfo| (of.extent.width, of.extent.height) = (u32::MAX, u32::MAX);
+    refused(&change_info(&large), "a size of memory");
+    let (mut bytes, same) = (change(&|_| {}), change(&|_| {}));
+    // The image begins behind the sizes: its type, then its format.
+    let start = same.windows(4).position(|of| of == [37, 0, 0, 0]).unwrap();
+    bytes[start] = 1;
+    refused(&bytes, "a known format of images");
+    bytes.clone_from(&same);
+    bytes[start - 1] = 5;
+    refused(&bytes, "a known type of images");
+    bytes.clone_from(&same);
+    bytes[start - 2] = 2;
+    refused(&bytes, "whether it is an image");
+    let words = Offer {
+        content: Content::HostMemory,
+        ..image(1)
+    };
+    refused(&encoded(&Message::Object(words), 0), "words of the host");
 }
 
 #[test]

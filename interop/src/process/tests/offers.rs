@@ -14,9 +14,10 @@ use syncline_core::{
 
 use super::{LONG, NOW, against_raw, both, read_socket, receive};
 use crate::process::Endpoint;
+use crate::process::extent::{Extent, Resource};
 use crate::process::handover::{OutgoingObject, hand_over};
 use crate::process::hostile::{Raw, offer};
-use crate::process::message::{Content, Extent, Message, Offer};
+use crate::process::message::{Content, Message, Offer};
 use crate::process::offers::{Answer, MAX_OFFERS, Outcome};
 use crate::process::poll::Deadline;
 
@@ -469,7 +470,7 @@ fn memory_larger_than_the_limit_is_not_mapped(#[case] bytes: u64, #[case] max: u
         extent: Some(Extent {
             size: bytes,
             offset: 0,
-            length: bytes,
+            resource: Resource::Buffer(bytes),
             memory_type: None,
             dedicated: false,
         }),

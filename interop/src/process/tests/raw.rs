@@ -116,18 +116,18 @@ fn another_version_is_refused_in_a_greeting_and_later() {
         process,
         label: String::new(),
     });
-    hello[4] = 6;
+    hello[4] = 7;
     raw.bytes(&hello, 0);
     let rejected = Endpoint::open(ours, "ours", LONG).unwrap_err();
     assert!(
-        matches!(&rejected.error, Error::Message { found, .. } if found == "version 6"),
+        matches!(&rejected.error, Error::Message { found, .. } if found == "version 7"),
         "{rejected}"
     );
     let (one, mut raw) = against_raw();
     let mut point = raw.encoded(&POINT_1);
     point[4] = 1;
     raw.bytes(&point, 0);
-    assert_shut_out(&one, "messages of version 5");
+    assert_shut_out(&one, "messages of version 6");
 }
 
 #[test]

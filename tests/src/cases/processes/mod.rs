@@ -1,4 +1,4 @@
-//! X1, X2, X4, X7, X8, P1 to P4, E1 to E3, M6: timelines of two processes, by each mechanism.
+//! X1, X2, X4, X7 to X9, P1 to P4, E1 to E3, M6: timelines of two processes, by each mechanism.
 //!
 //! F8: CUDA's own events.
 
@@ -7,6 +7,8 @@ mod devices;
 mod ended;
 #[cfg(feature = "cuda")]
 mod events;
+#[cfg(feature = "vulkan")]
+mod images;
 pub(crate) mod lost;
 mod passed;
 mod plans;
@@ -30,5 +32,7 @@ pub fn cases() -> Vec<Case<Equipped>> {
     let cases = files.into_iter().flatten();
     #[cfg(feature = "cuda")]
     let cases = cases.chain(events::cases());
+    #[cfg(feature = "vulkan")]
+    let cases = cases.chain(images::cases());
     cases.collect()
 }
