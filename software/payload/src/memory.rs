@@ -10,7 +10,7 @@ use std::ptr::{NonNull, null_mut};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::identity::UUID_BYTES;
 use crate::image;
@@ -100,6 +100,7 @@ pub enum MemoryError {
 #[derive(Debug)]
 pub struct Memory {
     mapping: NonNull<u8>,
+    /// Bytes of the mapping, with the page behind the memory.
     length: usize,
     offset: usize,
     size: usize,
@@ -160,8 +161,9 @@ impl Memory {
         ) else {
             return Err(MemoryError::Size(header.size));
         };
+        let (mapping, length) = Self::mapping(fd, length)?;
         Ok(Self {
-            mapping: Self::mapping(fd, length)?,
+            mapping,
             length,
             offset,
             size,
@@ -169,11 +171,26 @@ impl Memory {
         })
     }
 
-    fn mapping(fd: BorrowedFd<'_>, length: usize) -> Result<NonNull<u8>, MemoryError> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+    /// Maps a file, and a page of zeroes behind it that can only be read.
+    ///
+    /// SwiftShader loads 16 bytes for each attribute of a vertex, also of the last one in a buffer.
+    /// Its own allocations have room for that.
+    fn mapping(fd: BorrowedFd<'_>, length: usize) -> Result<(NonNull<u8>, usize), MemoryError> {
+        let too_large = || MemoryError::Size(length as u64);
+        let whole = length.checked_add(PAGE as usize).ok_or_else(too_large)?;
+        let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
         // SAFETY: a new mapping at a place of the system's choice covers no memory of this process.
-        let at = unsafe { mmap(null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
-        Ok(NonNull::new(at.cast()).ok_or(rustix::io::Errno::FAULT)?)
+        let at = unsafe { mmap_anonymous(null_mut(), whole, read, MapFlags::PRIVATE) }?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: covers the beginning of the mapping above, which nothing uses yet.
+        let file = unsafe { mmap(at, length, read | write, flags, fd, 0) };
+        if let Err(error) = file {
+            // SAFETY: mapped above, and nothing uses it.
+            let _ = unsafe { munmap(at, whole) };
+            return Err(error.into());
+        }
+        let at = NonNull::new(at.cast()).ok_or(rustix::io::Errno::FAULT)?;
+        Ok((at, whole))
     }
 
     /// Maps the payload of a semaphore as memory, for drivers that do not tell the two apart.
@@ -184,9 +201,10 @@ impl Memory {
     /// [`MemoryError::Foreign`] if it is no such payload, or the system's error.
     pub fn of_semaphore(fd: BorrowedFd<'_>) -> Result<Self, MemoryError> {
         Semaphore::open(fd).map_err(|_| MemoryError::Foreign)?;
+        let (mapping, length) = Self::mapping(fd, Semaphore::BYTES)?;
         Ok(Self {
-            mapping: Self::mapping(fd, Semaphore::BYTES)?,
-            length: Semaphore::BYTES,
+            mapping,
+            length,
             offset: 0,
             size: Semaphore::BYTES,
             gpu: [0; UUID_BYTES],
@@ -262,6 +280,18 @@ mod tests {
             assert_eq!(opened.address().add(4999).read(), 7);
         }
         assert!(ftruncate(&file, 4096).is_err() && ftruncate(&file, 1 << 20).is_err());
+    }
+
+    /// As SwiftShader reads the last vertex of a buffer.
+    #[test]
+    fn zeroes_can_be_read_behind_the_memory() {
+        let (memory, file) = Memory::create(2 * PAGE, GPU).unwrap();
+        for memory in [Memory::open(file.as_fd()).unwrap(), memory] {
+            let last = memory.address().wrapping_add(memory.size() - 4);
+            // SAFETY: a page of the mapping follows the memory, and nothing writes it.
+            let read = unsafe { last.cast::<[u8; 16]>().read() };
+            assert_eq!(read, [0; 16]);
+        }
     }
 
     #[test]
