@@ -56,6 +56,8 @@ const OWN_MEMORY: &str = "the last command is Some(9)\n\
 #[case::cuda_memory("cuda_memory", &[], "65536 of 65536 words are 7")]
 #[case::own_memory("own_memory", &[], OWN_MEMORY)]
 #[case::own_submission("own_submission", &[], "the line is at 2")]
+#[case::vertices("vertices", &[], "\n0 pixels are wrong")]
+#[case::filter("filter", &[], "\n0 pixels are wrong")]
 #[case::futures("futures", &[], "frame 2 came: false")]
 #[case::timing("timing", &[], "on the host's clock")]
 #[case::host_processes("two_processes", &[], "PeerLost: ")]
@@ -73,6 +75,44 @@ fn examples_run_on_software_drivers(
     let run = [&[&*program], arguments].concat();
     let (out, _) = ends_with(0, &scratch, &on_software(&run));
     assert!(out.contains(says), "{out}");
+}
+
+/// The negative control: CUDA works behind the draw or the pass that should wait for it.
+#[rstest]
+#[case::vertices("vertices", 512)]
+#[case::filter("filter", 128)]
+fn a_picture_is_wrong_without_the_waits(#[case] name: &str, #[case] side: usize) {
+    let scratch = format!("example-{name}-no-sync");
+    let Some(program) = example(name).filter(|_| has_vulkan(&scratch)) else {
+        return;
+    };
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png"));
+    // Fails if there is none.
+    let _ = std::fs::remove_file(&path);
+    let file = path.to_str().expect("UTF-8");
+    let run = [&program, "--no-sync", file];
+    let (out, error) = ends_with(1, &scratch, &on_software(&run));
+    let wrong = out
+        .lines()
+        .find_map(|line| line.strip_suffix(" pixels are wrong"));
+    let wrong: usize = wrong.and_then(|count| count.parse().ok()).expect("a count");
+    assert!(wrong > 1000, "{out}");
+    assert!(error.contains("than CUDA's result"), "{error}");
+    let (width, bytes) = picture(&path);
+    assert_eq!((width, bytes.len()), (side, 3 * side * side));
+}
+
+/// Their second kernels are for GPUs. The driver says why it refuses them.
+#[rstest]
+#[case::vertices("vertices")]
+#[case::filter("filter")]
+fn a_kernel_of_floating_point_numbers_is_refused(#[case] name: &str) {
+    let scratch = format!("example-{name}-float");
+    let Some(program) = example(name).filter(|_| has_vulkan(&scratch)) else {
+        return;
+    };
+    let (_, error) = ends_with(1, &scratch, &on_software(&[&program, "--float"]));
+    assert!(error.contains("floating-point numbers"), "{error}");
 }
 
 /// The output that a page shows below the source of an example.

@@ -115,7 +115,16 @@ fn every_device_draws_the_reference() {
 /// The version of the compiler that made the files.
 const COMPILER: &str = "Glslang Version: 11:12.0.0";
 
-/// Compiles all shaders of the frames, if this version of the compiler is installed.
+/// A file of the examples.
+macro_rules! example {
+    ($path:literal) => {
+        include_bytes!(concat!("../../../../interop/examples/", $path))
+    };
+}
+
+/// Compiles all shaders of the frames and of the examples.
+///
+/// Does nothing if this version of the compiler is not installed.
 #[test]
 fn spirv_files_are_those_of_the_compiler() {
     let glslang = |arguments: &[&str]| {
@@ -125,15 +134,31 @@ fn spirv_files_are_those_of_the_compiler() {
     if !glslang(&["--version"]).is_ok_and(|said| said.starts_with(COMPILER)) {
         return;
     }
-    let frames = concat!(env!("CARGO_MANIFEST_DIR"), "/src/frames");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let target = std::env::temp_dir().join(format!("syncline-{}.spv", std::process::id()));
     for (source, expected) in [
-        ("compute/step.comp", STEP_SPV),
-        ("compute/delay.comp", DELAY_SPV),
-        ("scene/water.vert", VERTEX_SPV),
-        ("scene/water.frag", FRAGMENT_SPV),
+        ("bench/src/frames/compute/step.comp", STEP_SPV),
+        ("bench/src/frames/compute/delay.comp", DELAY_SPV),
+        ("bench/src/frames/scene/water.vert", VERTEX_SPV),
+        ("bench/src/frames/scene/water.frag", FRAGMENT_SPV),
+        (
+            "interop/examples/vertices/wave.vert",
+            example!("vertices/wave.vert.spv"),
+        ),
+        (
+            "interop/examples/vertices/wave.frag",
+            example!("vertices/wave.frag.spv"),
+        ),
+        (
+            "interop/examples/filter/paint.comp",
+            example!("filter/paint.comp.spv"),
+        ),
+        (
+            "interop/examples/filter/show.comp",
+            example!("filter/show.comp.spv"),
+        ),
     ] {
-        let (source, made) = (format!("{frames}/{source}"), target.to_string_lossy());
+        let (source, made) = (format!("{root}/{source}"), target.to_string_lossy());
         let said = glslang(&["-V", "--target-env", "vulkan1.1", "-o", &made, &source]).unwrap();
         let made = std::fs::read(&target).unwrap_or_else(|_| panic!("{said}"));
         std::fs::remove_file(&target).unwrap();
