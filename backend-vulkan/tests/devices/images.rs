@@ -13,7 +13,9 @@ use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Buffer, Contents, Device, Image, Recorder};
 
 use crate::allocations::{SIZE, adopted, shares_memory};
-use crate::common::{self, Stall, TIMEOUT, on_each_device, on_two_of_each_device};
+use crate::common::{
+    self, Stall, TIMEOUT, on_each_candidate, on_each_device, on_two_of_each_device,
+};
 
 const GENERAL: vk::ImageLayout = vk::ImageLayout::GENERAL;
 
@@ -324,6 +326,140 @@ fn the_contents_of_a_new_image_are_not_kept() {
     });
 }
 
+/// A submission that is skipped leaves the contents and the state of its images (X9).
+fn a_skipped_submission_leaves_its_images_as_they_were() {
+    on_each_device(|ours| {
+        if !shares_memory(ours) {
+            return common::skip("it shares no memory");
+        }
+        let (image, _handle) = ours.export_image(&PLAIN).unwrap();
+        let queue = ours.queue(QueueKind::Graphics, "q").unwrap();
+        let skipped = || {
+            let gate = ours.timeline("gate").unwrap();
+            let (source, target) = (pattern(ours, &PLAIN, 0, 9), image.clone());
+            let work = move |r: &mut Recorder| r.copy_buffer_to_image(&source, &target, 0);
+            let submitted = queue.submit(&[gate.at(1)], work, &[]).unwrap();
+            assert!(submitted.is_held());
+            gate.fail(Error::NothingToWaitFor);
+            let ended = submitted.wait_submitted(TIMEOUT).unwrap_err();
+            assert!(matches!(ended, Error::Skipped { .. }), "{ended}");
+        };
+        let keeps = |image: &Image| {
+            let image = image.clone();
+            move |r: &mut Recorder| r.acquire_image(&image, Contents::Keep, GENERAL)
+        };
+        skipped();
+        let refused = queue.submit(&[], keeps(&image), &[]).map(drop);
+        is_unsupported(refused, "it is new");
+        let written = write(ours, &image, 0, 4);
+        skipped();
+        assert_eq!(read(ours, &image, 0), written);
+    });
+}
+
+/// A clear of a whole image, by a command of the application.
+fn clear(r: &Recorder<'_>, commands: vk::CommandBuffer, image: vk::Image, to: f32) {
+    let colour = vk::ClearColorValue { float32: [to; 4] };
+    // SAFETY: the command buffer is begun, and the caller has brought the image into this layout.
+    unsafe {
+        let device = r.device();
+        device.cmd_clear_color_image(commands, image, GENERAL, &colour, &[COLOUR]);
+    }
+}
+
+/// All of an image with one level and one layer.
+const COLOUR: vk::ImageSubresourceRange = vk::ImageSubresourceRange {
+    aspect_mask: vk::ImageAspectFlags::COLOR,
+    base_mip_level: 0,
+    level_count: 1,
+    base_array_layer: 0,
+    layer_count: 1,
+};
+
+/// The first submission that acquires an adopted image keeps what was released, or discards (X9).
+fn an_adopted_image_is_as_the_application_left_it() {
+    on_two_of_each_device(|ours, theirs| {
+        if !shares_memory(ours) {
+            return common::skip("it shares no memory");
+        }
+        for releases in [true, false] {
+            let (allocation, _owner) = adopted(ours);
+            let raw = Arc::new(Raw::new(ours, &PLAIN));
+            // SAFETY: an image without memory, which this allocation has room for.
+            unsafe {
+                let memory = allocation.raw();
+                ours.raw().bind_image_memory(raw.1, memory, 0).unwrap();
+            }
+            let owner: Arc<Raw> = raw.clone();
+            // SAFETY: bound above, made with these properties, and kept by its owner. It is
+            // released before its contents are kept.
+            let image = unsafe { allocation.adopt_image(raw.1, 0, &PLAIN, Some(owner)) }.unwrap();
+            let queue = ours.queue(QueueKind::Graphics, "own").unwrap();
+            let (target, family) = (image.clone(), queue.family());
+            // The application draws in it. Syncline does not know of that.
+            let draws = move |r: &mut Recorder| {
+                let commands = r.command_buffer()?;
+                let barrier = |barrier: vk::ImageMemoryBarrier<'_>| {
+                    let all = vk::PipelineStageFlags::ALL_COMMANDS;
+                    let none = vk::DependencyFlags::empty();
+                    // SAFETY: the command buffer is begun, and the image is of this device.
+                    unsafe {
+                        let device = r.device();
+                        device.cmd_pipeline_barrier(commands, all, all, none, &[], &[], &[barrier]);
+                    }
+                };
+                let first = vk::ImageMemoryBarrier::default()
+                    .image(target.raw())
+                    .subresource_range(COLOUR)
+                    .dst_access_mask(vk::AccessFlags::MEMORY_WRITE)
+                    .src_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
+                    .dst_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
+                    .new_layout(GENERAL);
+                barrier(first);
+                clear(r, commands, target.raw(), 1.0);
+                if releases {
+                    barrier(target.release_barrier(family, GENERAL).into());
+                }
+                r.keep(Arc::new(target.clone()));
+                Ok(())
+            };
+            queue.submit(&[], draws, &[]).unwrap();
+            queue.idle(TIMEOUT).unwrap();
+            let other = theirs.import_image_of(&image).unwrap();
+            if releases {
+                // Either device finds the texels.
+                assert_eq!(read(ours, &image, 0), vec![255; 61 * 37 * 4]);
+                assert_eq!(read(theirs, &other, 0), vec![255; 61 * 37 * 4]);
+            } else {
+                // A copy to all texels discards them, so the image need not be released.
+                let written = write(ours, &image, 0, 6);
+                assert_eq!(read(theirs, &other, 0), written);
+            }
+        }
+    });
+}
+
+/// An image keeps its device, and the device of its import its own.
+fn images_outlive_the_handles_of_their_devices() {
+    on_each_candidate(|candidate| {
+        let [ours, theirs] = [(); 2].map(|()| candidate.open().unwrap());
+        if !shares_memory(&ours) {
+            return common::skip("it shares no memory");
+        }
+        let (image, handle) = ours.export_image(&PLAIN).unwrap();
+        let other = theirs.import_image(handle, &PLAIN).unwrap();
+        let (allocation, owner) = adopted(&ours);
+        let inside = allocation.image(0, &PLAIN).unwrap();
+        let written = [&image, &inside].map(|image| write(&ours, image, 0, 1));
+        drop((ours, theirs, allocation, owner));
+        let device = other.allocation().device();
+        assert_eq!(read(&device, &other, 0), written[0]);
+        let device = inside.allocation().device();
+        assert_eq!(read(&device, &inside, 0), written[1]);
+        drop((device, other, image, inside));
+    });
+}
+
 /// The same image in several layouts, by the recorder and by commands of the application.
 fn an_image_is_released_from_the_layout_that_it_is_left_in() {
     on_two_of_each_device(|ours, theirs| {
@@ -465,6 +601,11 @@ fn what_an_image_cannot_do_is_refused() {
                 }
             }
         }
+        // No driver has colours in blocks that are written, nor depths that a shader stores.
+        for format in [Format::Bc1RgbaUnorm, Format::D32Sfloat] {
+            let info = ImageInfo::d2(format, 8, 8, ImageUsage::STORAGE);
+            is_unsupported(ours.export_image(&info).map(drop), "STORAGE");
+        }
         let everything = ImageUsage::all();
         let odd = ImageInfo::d2(Format::Bc1RgbaSrgb, 8, 8, everything);
         is_unsupported(ours.export_image(&odd).map(drop), "usage");
@@ -478,7 +619,8 @@ fn what_an_image_cannot_do_is_refused() {
         assert!(text.contains("it was made for an image"), "{text}");
         let rejected = theirs.import_allocation(rejected.handle).unwrap_err();
         assert!(matches!(rejected.error, Error::Import { .. }));
-        theirs.import_image(rejected.handle, &PLAIN).unwrap();
+        let imported = theirs.import_image(rejected.handle, &PLAIN).unwrap();
+        is_unsupported(imported.export(), "not allocated for export");
         let (_buffer, handle) = ours.export_buffer(61 * 37 * 4).unwrap();
         let rejected = theirs.import_image(handle, &PLAIN).unwrap_err();
         let text = rejected.error.to_string();
@@ -638,6 +780,9 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         texels_are_the_same_on_both_devices,
         images_lie_beside_buffers_in_one_allocation,
         the_contents_of_a_new_image_are_not_kept,
+        a_skipped_submission_leaves_its_images_as_they_were,
+        an_adopted_image_is_as_the_application_left_it,
+        images_outlive_the_handles_of_their_devices,
         an_image_is_released_from_the_layout_that_it_is_left_in,
         what_an_image_cannot_do_is_refused,
         images_are_dropped_in_any_order,

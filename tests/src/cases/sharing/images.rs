@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use syncline::backend::{Device as _, Queue as _};
 use syncline::image::{Format, ImageInfo, ImageType, ImageUsage};
 use syncline::{Buffer, Device, Error, Image, QueueKind, Recorder, SharedImage};
 
+use super::super::devices::{look, open_again};
 use super::super::{DELAY, LONG_DELAY, shows};
-use crate::case::{Stop, Verdict, check, check_error};
+use crate::case::{Stop, Verdict, check, check_error, end_process};
 use crate::footprint::grows_nothing;
 use crate::texels::{PLAIN, SHAPES, cut, shape, texels, used, words_of};
 use crate::user::{Point, Queue};
@@ -22,6 +24,8 @@ native_cases! {
     "share.images_are_kept": [X9 D4] => kept;
     "share.new_images_are_discarded_first": [X9 E5] => discarded;
     "share.image_of_the_application": [X9 D4] => application;
+    "share.image_views_outlive_devices": [X9 D4] => views_outlive;
+    "share.image_of_a_lost_device": [X9 E3] => lost;
 }
 
 /// Formats of each size of a texel, which every pair shares that shares images at all.
@@ -273,12 +277,25 @@ fn described(world: &World<Equipped>) -> Verdict {
         (used(PLAIN.format, ImageUsage::DEPTH_ATTACHMENT), "usage"),
         (used(Format::Bc1RgbaUnorm, ImageUsage::STORAGE), "format"),
     ];
+    let never = |of: &Format| of.is_depth() || of.is_compressed();
     grows_nothing(|| {
         for (info, field) in bad {
             check_error!(
                 link.image(&info),
                 Error::Unsupported { asked, .. } if asked.contains(field)
             );
+        }
+        // Of the formats of colours, drivers have some without this usage.
+        for format in Format::ALL {
+            let usage = ImageUsage::STORAGE;
+            match link.image(&ImageInfo::d2(*format, 61, 37, usage)) {
+                Ok(_) => check!(!never(format), "{format:?} is stored"),
+                Err(Error::Unsupported { asked, .. }) => {
+                    let is_named = asked.contains("format") && asked.contains("STORAGE");
+                    check!(is_named, "{format:?}: {asked}");
+                }
+                Err(error) => return Stop::fail(format!("{format:?}: {error}")),
+            }
         }
         Ok(())
     })
@@ -410,5 +427,111 @@ fn application(world: &World<Equipped>) -> Verdict {
         drop(other);
         wait_until_dropped(&is_dropped)?;
     }
+    // An image of a third device, in memory that was made for it.
+    let vulkan = [&world.left, &world.right][vulkan_side(world)];
+    let Device::Vulkan(third) = open_again(vulkan, &look())? else {
+        return Stop::fail("another backend has the same device");
+    };
+    let (stranger, _handle) = third.export_image(&PLAIN)?;
+    check_error!(link.share_image(&stranger), Error::WrongDevice { .. });
+    Ok(())
+}
+
+/// Views keep what they need when every other handle is gone, also those of the devices.
+fn views_outlive(world: &World<Equipped>) -> Verdict {
+    image(world, &PLAIN)?;
+    let inventory = look();
+    let open = |side| open_again(side, &inventory);
+    let devices = [open(&world.left)?, open(&world.right)?];
+    let shared = super::linked(&devices[0], &devices[1]).image(&PLAIN)?;
+    let writer = vulkan_side(world);
+    let sides = views(&shared);
+    drop((devices, shared));
+    let words = words_of(&PLAIN, 0);
+    let (mut seen, mut kept) = (Vec::new(), Vec::new());
+    for side in [writer, 1 - writer] {
+        let image = sides[side].clone();
+        let device = match &image {
+            #[cfg(feature = "cuda")]
+            Image::Cuda(image) => {
+                let surface = image.surface(0)?;
+                check_error!(
+                    image.surface(1),
+                    Error::Unsupported { reason, .. } if reason.contains("it has 1 levels")
+                );
+                let device = surface.image().allocation().device().clone();
+                kept.push(surface);
+                Device::Cuda(device)
+            }
+            Image::Vulkan(image) => Device::Vulkan(image.allocation().device()),
+            _ => return Stop::fail("the host has no images"),
+        };
+        let queue = device.queue(QueueKind::Compute, "late")?;
+        let buffer = Buffer::host_visible(&device, 4 * words as u64)?;
+        if side == writer {
+            for (to, word) in buffer
+                .words()
+                .unwrap_or_default()
+                .iter()
+                .zip(texels(&PLAIN, 0, 1))
+            {
+                to.store(word, Ordering::Relaxed);
+            }
+        }
+        let other = buffer.clone();
+        let work = move |recorder: &mut Recorder<'_>| match side == writer {
+            true => recorder.copy_to_image(&other, &image, 0),
+            false => recorder.copy_from_image(&image, 0, &other),
+        };
+        queue.submit(&[], work, &[])?;
+        queue.idle(patience())?;
+        seen = Equipped::read(&buffer);
+    }
+    check!(seen == texels(&PLAIN, 0, 1), "the texels are wrong");
+    drop(sides);
+    // A surface alone keeps its image.
+    drop(kept);
+    let said = inventory.validation_errors();
+    check!(said.is_empty(), "validation: {}", said.join("; "));
+    Ok(())
+}
+
+/// Vulkan's device is lost in a submission that has the image. The other side goes on with it.
+fn lost(world: &World<Equipped>) -> Verdict {
+    let left = world.left.subject();
+    if let Some(reason) = left.why_not_lost() {
+        return Stop::skip(reason);
+    }
+    if !matches!(world.left.library(), Device::Vulkan(_)) {
+        return Stop::skip("only Vulkan's submissions acquire images");
+    }
+    end_process();
+    let images = views(&image(world, &PLAIN)?);
+    let link = super::linked(world.left.library(), world.right.library());
+    let line = link.timeline("line")?;
+    let from = upload(world, 0, &texels(&PLAIN, 0, 0))?;
+    let (to, loss, subject) = (images[0].clone(), left.loss()?, left.clone());
+    let blocks = loss.clone();
+    let losing = world.left.library().queue(QueueKind::Graphics, "losing")?;
+    let work = move |recorder: &mut Recorder<'_>| {
+        recorder.copy_to_image(&from, &to, 0)?;
+        subject.block_until_lost(recorder, &blocks)
+    };
+    losing.submit(&[], work, &[line.signal_at(1)])?;
+    left.lose(&loss)?;
+    let ended = line.at(1).wait(patience());
+    check_error!(ended, error if matches!(error.root(), Error::DeviceLost { .. }));
+    // All texels are written again, so nothing is kept.
+    let from = upload(world, 1, &texels(&PLAIN, 0, 1))?;
+    let seen = upload(world, 1, &vec![0; words_of(&PLAIN, 0)])?;
+    let (image, to) = (images[1].clone(), seen.clone());
+    let work = move |recorder: &mut Recorder<'_>| {
+        recorder.copy_to_image(&from, &image, 0)?;
+        recorder.copy_from_image(&image, 0, &to)
+    };
+    let queue = &queues(world)?[1];
+    queue.submit(&[], work, &[])?.end().wait(patience())?;
+    let found = Equipped::read(&seen);
+    check!(found == texels(&PLAIN, 0, 1), "the texels are wrong");
     Ok(())
 }
