@@ -101,9 +101,10 @@ pub mod prelude {
 
 /// The page for authors of backends.
 ///
-/// [`syncline_core::backend`] lists the traits and says what the engine guarantees. All of it is
-/// here, too. [`Candidate`](backend::Candidate) is for [`Inventory::add`], which lists devices of a
-/// backend outside this library. The page `docs/write-a-backend.md` leads through the traits.
+/// The page of `syncline_core::backend` lists the traits and says what the engine guarantees. All
+/// of it is here, too. [`Candidate`](backend::Candidate) is for [`Inventory::add`], which lists
+/// devices of a backend outside this library. The page `docs/write-a-backend.md` leads through the
+/// traits.
 ///
 /// An application uses [`Device`](backend::Device) and [`Queue`](backend::Queue) from here if its
 /// own code is for devices of any backend:

@@ -176,13 +176,12 @@ macro_rules! symbols {
             }
         }
 
-        /// The driver's functions under their own names, without the prefix.
-        ///
-        /// A forked child never reaches the driver of its parent. Each function returns
-        /// [`Code::MADE_BEFORE_FORK`] there, also for destroying an object (P3).
-        ///
-        /// Safety of each function: the arguments are valid for the function of the CUDA driver
-        /// API.
+        // The driver's functions under their own names, without the prefix.
+        //
+        // A forked child never reaches the driver of its parent. Each function returns
+        // `Code::MADE_BEFORE_FORK` there, also for destroying an object (P3).
+        //
+        // Safety of each function: the arguments are valid for the function of the CUDA driver API.
         impl Driver {
             $(
                 #[allow(clippy::too_many_arguments, reason = "the driver's own")]

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::backend::{ImportFd, memory_refused, size_refused};
 use syncline_core::{

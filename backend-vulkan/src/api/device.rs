@@ -1,13 +1,13 @@
 //! [`Backend`] for the Vulkan device.
 
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::backend::{Backend, Identity, Sharing, Watch as _};
 use syncline_core::clock::Clock;
 use syncline_core::{QueueKind, Result, error::Object, info::Pooled};
 
 use crate::device::open::Device;
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use crate::device::physical::Enabled;
 use crate::queue::submission::{Feed, QUEUE, Queue};
 

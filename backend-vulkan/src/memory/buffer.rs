@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 
 use ash::vk;
 use smallvec::SmallVec;
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::backend::require_range;
 use syncline_core::{Result, error::Object};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::{QueueKind, Result};
 

@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 
 use ash::vk;
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::{
     Result,

@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use crate::Error;
 use crate::backend::require_range;
 use crate::{Result, error::Object};

@@ -250,7 +250,7 @@ impl Timeline {
     /// The page has:
     ///
     /// - the pending value;
-    /// - the reached value, if the page lies [beside](Page::Beside) the timeline;
+    /// - the reached value, if the page lies beside the timeline;
     /// - a failure and its cause;
     /// - the close of the last handle, once all claims of that time are reached.
     ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::skipped::Skipped;
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::timeline::point::{KeptPoint, Point};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-#[cfg(doc)]
+#[allow(unused_imports, reason = "for links, also in the facade")]
 use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::stage::Stage;

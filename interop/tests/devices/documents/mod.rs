@@ -143,6 +143,20 @@ fn what_the_documents_show_is_what_is_run() {
     }
 }
 
+/// The facade shows items of these crates. What they import for their own documentation alone is
+/// missing when they are compiled as dependencies, and their links are plain text then.
+#[test]
+fn links_of_the_facade_need_no_build_of_documentation() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folders = ["core/src", "backend-cuda/src", "backend-vulkan/src"];
+    let all = folders.map(|folder| files(&root.join(folder), "rs"));
+    assert!(all.iter().all(|found| found.len() > 10), "{all:?}");
+    for file in all.iter().flatten() {
+        let text = fs::read_to_string(file).unwrap();
+        assert!(!text.contains("cfg(doc)"), "{}", file.display());
+    }
+}
+
 /// The architecture page has at most 8000 characters and names only files that exist.
 ///
 /// The index of decisions lists each decision, and each has ten to thirty lines.
