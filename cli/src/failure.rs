@@ -20,9 +20,32 @@ pub(crate) enum Failure {
         /// The reason.
         error: io::Error,
     },
+    /// No window can be opened.
+    #[error(
+        "no window can be opened: {reason}. Set DISPLAY, which is {} now, to an X11 server, or start the command under xvfb-run (Debian: xvfb and xauth)",
+        display()
+    )]
+    NoWindow {
+        /// The reason.
+        reason: String,
+    },
+    /// The window or its server was lost while the demo ran.
+    #[error("the window or its X11 server is gone: {reason}")]
+    WindowLost {
+        /// The reason.
+        reason: String,
+    },
     /// Anything else, in words.
     #[error("{0}")]
     Words(String),
+}
+
+/// The server that X11 programs use, in words.
+fn display() -> String {
+    match std::env::var_os("DISPLAY") {
+        Some(display) => format!("\"{}\"", display.display()),
+        None => "not set".into(),
+    }
 }
 
 impl Failure {

@@ -21,8 +21,8 @@ use syncline::backend::{Device as _, Queue as _, Submitted};
 use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::trace::Trace;
 use syncline::{
-    Buffer, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Slots, Timeline,
-    host,
+    Buffer, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Signal, Slots,
+    Stopwatch, Timeline, host,
 };
 
 use compute::reference::Reference;
@@ -41,6 +41,9 @@ pub(crate) const SLOTS: usize = 3;
 ///
 /// More than slots, so that the timelines protect the slots and not the host.
 pub(crate) const READBACKS: usize = 6;
+
+/// One frame of so many is measured by stopwatches.
+const MEASURED: u32 = 16;
 
 /// The delay of the producer in a run without waits.
 const DELAY: Duration = Duration::from_millis(5);
@@ -116,6 +119,8 @@ pub struct Pipeline {
     /// The slots, which `consumed` frees.
     ring: Slots,
     shares: &'static str,
+    /// Times the work of the producer and of the consumer, on some frames.
+    watches: Option<Arc<[Stopwatch; 2]>>,
     trace: Option<Arc<Trace>>,
 }
 
@@ -208,6 +213,7 @@ impl Pipeline {
             relayed: host.timeline("relayed")?,
             ring: Slots::new(consumed.wait_only(), SLOTS)?,
             consumed,
+            watches: None,
             trace: None,
         };
         pipeline.begin()?;
@@ -246,6 +252,16 @@ impl Pipeline {
         })
     }
 
+    /// Lets `watches` measure the work of the producer and of the consumer on a frame, from time to
+    /// time.
+    #[must_use]
+    pub fn watched(self, watches: Arc<[Stopwatch; 2]>) -> Self {
+        Self {
+            watches: Some(watches),
+            ..self
+        }
+    }
+
     fn label(&self, submitted: Submitted<'_>, what: &str, frame: u32) {
         if let Some(trace) = &self.trace {
             trace.label(submitted.end(), &format!("{what} {frame}"));
@@ -260,7 +276,25 @@ impl Pipeline {
         self,
         frames: u32,
         order: Order,
-        take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+        mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.run_switching(frames, order, |frame, _, rgba| {
+            take(frame, rgba).map(|()| Some(order))
+        })
+    }
+
+    /// Like [`Pipeline::run`], with an order that can change.
+    ///
+    /// `take` also gets the order of the frame. It returns the order of later frames, or `None` to
+    /// end. Before the order changes, all frames are taken and all queues are idle.
+    ///
+    /// # Errors
+    /// Same errors as [`Pipeline::run`].
+    pub fn run_switching<E: From<Error>>(
+        self,
+        frames: u32,
+        order: Order,
+        take: impl FnMut(u32, Order, &[u32]) -> Result<Option<Order>, E>,
     ) -> Result<(), E> {
         let made = self.make(frames, order, take);
         // Also after a failure, because software drivers crash if the process ends while they work.
@@ -271,23 +305,49 @@ impl Pipeline {
     fn make<E: From<Error>>(
         &self,
         frames: u32,
-        order: Order,
-        mut take: impl FnMut(u32, &[u32]) -> Result<(), E>,
+        mut order: Order,
+        mut take: impl FnMut(u32, Order, &[u32]) -> Result<Option<Order>, E>,
     ) -> Result<(), E> {
-        let mut read = |frame: u32| -> Result<(), E> {
-            self.consumed.at(u64::from(frame) + 1).wait(TIMEOUT)?;
-            take(frame, &self.frame(frame))
-        };
-        for frame in 0..frames {
-            if let Some(oldest) = frame.checked_sub(READBACKS as u32) {
-                read(oldest)?;
+        let (mut submitted, mut taken) = (0, 0);
+        let mut wanted = Some(order);
+        loop {
+            let next = wanted.filter(|_| submitted < frames);
+            let is_full = submitted - taken == READBACKS as u32;
+            if taken < submitted && (is_full || next != Some(order)) {
+                self.consumed.at(u64::from(taken) + 1).wait(TIMEOUT)?;
+                wanted = take(taken, order, &self.frame(taken))?;
+                taken += 1;
+                continue;
             }
-            self.submit(frame, order)?;
+            let Some(next) = next else {
+                return Ok(());
+            };
+            if next != order {
+                self.finish()?;
+                order = next;
+            }
+            self.submit(submitted, order)?;
+            submitted += 1;
         }
-        for frame in frames.saturating_sub(READBACKS as u32)..frames {
-            read(frame)?;
+    }
+
+    /// Submits to the queue of a side, which is 0 for the producer and 1 for the consumer.
+    fn submit_to<'q>(
+        &self,
+        side: usize,
+        queue: &'q Queue,
+        frame: u32,
+        wait: Point<'_>,
+        work: impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
+        signal: Signal<'_>,
+    ) -> Result<Submitted<'q>> {
+        match &self.watches {
+            // A measured frame is submitted in more parts.
+            Some(watches) if frame.is_multiple_of(MEASURED) => {
+                watches[side].time(queue, &[wait], work, &[signal])
+            }
+            _ => queue.submit(&[wait], work, &[signal]),
         }
-        Ok(())
     }
 
     /// Makes `frames` frames at full speed. Returns frames per second.
@@ -368,12 +428,15 @@ impl Pipeline {
         };
         let producer = self.producer.clone();
         let late = (order == Order::None).then_some(DELAY);
-        let submitted = self.producing.submit(
-            &[free],
+        let submitted = self.submit_to(
+            0,
+            &self.producing,
+            frame,
+            free,
             move |recorder: &mut Recorder<'_>| {
                 producer.record(recorder, frame, frame as usize % SLOTS, late)
             },
-            &[self.produced.signal_at(number)],
+            self.produced.signal_at(number),
         )?;
         self.label(submitted, "simulate", frame);
         Ok(())
@@ -414,10 +477,13 @@ impl Pipeline {
         };
         let consumer = self.consumer.clone();
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
-        let submitted = self.consuming.submit(
-            &[ready],
+        let submitted = self.submit_to(
+            1,
+            &self.consuming,
+            frame,
+            ready,
             move |recorder: &mut Recorder<'_>| consumer.record(recorder, slot, readback),
-            &[self.consumed.signal_at(number)],
+            self.consumed.signal_at(number),
         )?;
         self.label(submitted, "draw", frame);
         Ok(())
@@ -434,5 +500,40 @@ impl Pipeline {
             queue.idle(TIMEOUT)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    /// Every frame is compared. Those that are made with waits are right, also after a switch.
+    #[test]
+    fn after_a_switch_frames_are_right_again() {
+        let host = syncline::Device::Host(host::Device::new());
+        let view = View::of_field(16);
+        let pipeline = Pipeline::scene(&syncline::connect(&host, &host), view).unwrap();
+        let mut reference = Reference::new(view.field().width, view.field().height);
+        let mut wrong = 0;
+        let mut orders = Vec::new();
+        let ran = pipeline.run_switching(1000, Order::Timelines, |frame, order, rgba| {
+            let right = scene::reference::draw(&view, reference.advance_frame());
+            wrong += u32::from(right != rgba);
+            assert!(right == rgba || order == Order::None, "frame {frame}");
+            orders.push(order);
+            let wanted = match frame / 16 % 2 {
+                0 => Order::Timelines,
+                _ => Order::None,
+            };
+            Ok::<_, Error>((frame < 90).then_some(wanted))
+        });
+        ran.unwrap();
+        assert!(wrong > 0);
+        // From the first frame that ends it, only those in flight are taken.
+        assert_eq!(orders.len(), 90 + READBACKS);
+        let switches = orders.windows(2).filter(|two| two[0] != two[1]);
+        assert_eq!(switches.count(), 5);
     }
 }

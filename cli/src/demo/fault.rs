@@ -39,16 +39,16 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
     let queue = device.queue(QueueKind::Compute, "fault")?;
     let view = View::of_field(args.size);
     let link = connect(&pair.producer, &pair.consumer);
-    let expected = reference(view, args.frames);
+    let expected = reference(view, args.frames());
     let mut until = Until::default();
     let (mut begun, mut fault_told) = (None, None);
-    let ran = Pipeline::scene(&link, view)?.run(args.frames, Order::Timelines, |frame, rgba| {
+    let ran = Pipeline::scene(&link, view)?.run(args.frames(), Order::Timelines, |frame, rgba| {
         if expected.recv().is_ok_and(|right| right == rgba) {
             until.whole = u64::from(frame) + 1;
         } else {
             until.wrong += 1;
         }
-        if frame == args.frames / 2 {
+        if frame == args.frames() / 2 {
             let equipped = equipped.clone();
             let fault = move |recorder: &mut Recorder<'_>| equipped.fault(recorder);
             queue.submit(&[], fault, &[])?;
@@ -67,11 +67,11 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
         Ok(()) => fault_told.filter(is_lost).ok_or_else(|| {
             Failure::Words(format!(
                 "all {} frames were made, although the {role} has run a faulting kernel",
-                args.frames
+                args.frames()
             ))
         })?,
     };
-    let words = until.in_words(args.frames);
+    let words = until.in_words(args.frames());
     if args.json {
         let report = json!({
             "lost": role.to_string(),

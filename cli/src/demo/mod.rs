@@ -6,6 +6,8 @@ mod picture;
 mod processes;
 mod record;
 mod runs;
+mod show;
+mod window;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -30,11 +32,24 @@ use syncline_conformance::report;
 /// Options that cannot be combined with `--fault`.
 const FAULT_CONFLICTS: [&str; 6] = ["no_sync", "png", "processes", "listen", "connect", "kill"];
 
+/// Options that cannot be combined with `--window`.
+const WINDOW_CONFLICTS: [&str; 8] = [
+    "png",
+    "fault",
+    "processes",
+    "listen",
+    "connect",
+    "kill",
+    "trace",
+    "timeline",
+];
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Frames to make; by default 60 with --software, which is slow
-    #[arg(long, default_value_t = usual(300, 60), value_parser = value_parser!(u32).range(1..=1_000_000))]
-    frames: u32,
+    /// Frames to make. By default 300, or 60 with --software, which is slow. With --window there is
+    /// no end by default
+    #[arg(long, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    frames: Option<u32>,
     /// Cells of a row of the field of waves; by default 128 with --software. A picture is twice as
     /// many pixels wide, at most 2048
     #[arg(long, default_value_t = usual(512, 128), value_parser = value_parser!(u32).range(16..=4096))]
@@ -45,6 +60,10 @@ pub(crate) struct Args {
     /// The device that draws: host, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
     consumer: Option<String>,
+    /// Show the frames in a window of X11 until it is closed. The key S switches the waits off and
+    /// on. Only every 16th frame is compared
+    #[arg(long, conflicts_with_all = WINDOW_CONFLICTS)]
+    window: bool,
     /// Write every frame to this folder
     #[arg(long, value_name = "DIR")]
     png: Option<PathBuf>,
@@ -70,6 +89,18 @@ pub(crate) struct Args {
     files: record::Files,
 }
 
+impl Args {
+    /// How many frames to make.
+    fn frames(&self) -> u32 {
+        let usual = if self.window {
+            u32::MAX
+        } else {
+            usual(300, 60)
+        };
+        self.frames.unwrap_or(usual)
+    }
+}
+
 /// Returns `default`, or `software` with the software drivers, which are far slower than a GPU.
 fn usual(default: u32, software: u32) -> u32 {
     if crate::software::is_on() {
@@ -90,11 +121,16 @@ struct Pair {
 /// How many of the compared frames were right.
 #[derive(Debug, Default)]
 struct Verdict {
+    made: u32,
     verified: u32,
     wrong: u32,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let view = View::of_field(args.size);
+    // First, because the devices take longer to open than the error does to read.
+    let window = args.window.then(|| window::Window::open(view.picture()));
+    let window = window.transpose()?;
     let inventory = crate::probe(args.validation)?;
     if args.list {
         list(&inventory);
@@ -118,17 +154,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         say!("because    {}", pair.why);
         say!("ordered by {} ({})", link.mechanism(), link.why());
     }
-    let view = View::of_field(args.size);
     let pipeline = Pipeline::scene(&link, view)?;
     let shares = pipeline.shares();
     if !args.json {
         say!("shares     {shares}");
     }
-    let verdict = verify(args, pipeline, view)?;
+    let verdict = match &window {
+        Some(window) => show::frames(args, window, pipeline, &pair, view)?,
+        None => verify(args, pipeline, view)?,
+    };
     // Comparing takes longer than making a frame. So the speed is measured without it.
     let (mut fps, mut trace) = (None, None);
-    if !args.no_sync {
-        let runs = Runs::new(&link, view, args.frames);
+    if !args.no_sync && window.is_none() {
+        let runs = Runs::new(&link, view, args.frames());
         let usual = runs.fps(Order::HostSynchronized)?;
         fps = Some((runs.fps(Order::Timelines)?, usual));
         if traced {
@@ -139,7 +177,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
     if args.json {
         let report = json!({
-            "frames": args.frames,
+            "frames": verdict.made,
             "verified": verdict.verified,
             "wrong": verdict.wrong,
             "producer": pair.names[0],
@@ -163,7 +201,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         say!(
             "verified   {} of {} frames, {} wrong",
             verdict.verified,
-            args.frames,
+            verdict.made,
             verdict.wrong
         );
         if let Some((fps, usual)) = fps {
@@ -181,7 +219,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for complaint in &complaints {
             say!("validation {complaint}");
         }
-        if args.no_sync && verdict.wrong == 0 {
+        if args.no_sync && window.is_none() && verdict.wrong == 0 {
             say!("nothing went wrong without the waits: this pair cannot show a missing one");
         }
     }
@@ -200,16 +238,17 @@ fn verify(args: &Args, pipeline: Pipeline, view: View) -> Result<Verdict, Failur
     } else {
         Order::Timelines
     };
-    let expected = reference(view, args.frames);
-    let bar = progress(args.frames);
+    let expected = reference(view, args.frames());
+    let bar = progress(args.frames());
     let mut verdict = Verdict::default();
-    pipeline.run(args.frames, order, |frame, rgba| {
+    pipeline.run(args.frames(), order, |frame, rgba| {
         // The reference thread makes as many frames.
         if expected.recv().is_ok_and(|right| right == rgba) {
             verdict.verified += 1;
         } else {
             verdict.wrong += 1;
         }
+        verdict.made += 1;
         bar.inc(1);
         match &args.png {
             Some(folder) => picture::write(folder, frame, view.picture(), rgba),

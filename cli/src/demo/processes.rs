@@ -129,7 +129,7 @@ fn start(args: &Args, socket: Stdio) -> Result<Child, Failure> {
     let mut command = Command::new(own);
     command
         .args(["demo", "--inherited"])
-        .args(["--frames", &args.frames.to_string()])
+        .args(["--frames", &args.frames().to_string()])
         .args(["--size", &args.size.to_string()])
         .stdin(socket)
         .stdout(Stdio::null());
@@ -209,13 +209,13 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     let producing = match made {
         Ok(producing) => producing,
         Err(error) => {
-            return left_alone(error.into(), "consumer", &Until::default(), args.frames);
+            return left_alone(error.into(), "consumer", &Until::default(), args.frames());
         }
     };
     say!("ordered by {}", producing.mechanism());
-    match producing.run(args.frames, !args.no_sync, endpoint) {
+    match producing.run(args.frames(), !args.no_sync, endpoint) {
         Ok(()) => {
-            say!("made       {} frames", args.frames);
+            say!("made       {} frames", args.frames());
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
@@ -223,7 +223,7 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
                 whole: producing.consumed(),
                 wrong: 0,
             };
-            left_alone(error.into(), "consumer", &until, args.frames)
+            left_alone(error.into(), "consumer", &until, args.frames())
         }
     }
 }
@@ -240,17 +240,17 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     let consuming = match made {
         Ok(consuming) => consuming,
         Err(error) => {
-            return left_alone(error.into(), "producer", &Until::default(), args.frames);
+            return left_alone(error.into(), "producer", &Until::default(), args.frames());
         }
     };
     if lines {
         say!("ordered by {}", consuming.mechanism());
     }
-    let expected = reference(view, args.frames);
-    let bar = progress(args.frames);
+    let expected = reference(view, args.frames());
+    let bar = progress(args.frames());
     let mut verdict = Verdict::default();
     let mut whole = 0;
-    let ran = consuming.run(args.frames, !args.no_sync, endpoint, |frame, rgba| {
+    let ran = consuming.run(args.frames(), !args.no_sync, endpoint, |frame, rgba| {
         let number = frame + 1;
         if expected.recv().is_ok_and(|right| right == rgba) {
             verdict.verified += 1;
@@ -276,13 +276,13 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
             whole,
             wrong: verdict.wrong,
         };
-        return left_alone(error, "producer", &until, args.frames);
+        return left_alone(error, "producer", &until, args.frames());
     }
     if lines {
         say!(
             "verified   {} of {} frames, {} wrong",
             verdict.verified,
-            args.frames,
+            args.frames(),
             verdict.wrong
         );
         if args.no_sync && verdict.wrong == 0 {
@@ -290,7 +290,7 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
         }
     } else {
         let report = json!({
-            "frames": args.frames,
+            "frames": args.frames(),
             "verified": verdict.verified,
             "wrong": verdict.wrong,
             "processes": 2,

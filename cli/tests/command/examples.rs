@@ -251,14 +251,14 @@ fn an_engine_opens_a_lost_device_again(#[case] device: &str) {
 }
 
 /// An X11 server without a screen. Ended when this is dropped.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    display: String,
+    pub(crate) display: String,
 }
 
 impl Server {
     /// Starts one on a free display. `None` if it is not installed.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let mut command = Command::new("Xvfb");
         command.args(["-displayfd", "1", "-screen", "0", "640x480x24"]);
         command.args(["-nolisten", "tcp", "-ac"]);

@@ -7,3 +7,4 @@ mod examples;
 mod processes;
 mod software;
 mod usage;
+mod window;

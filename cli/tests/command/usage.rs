@@ -57,6 +57,7 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 #[case::index_of_no_device(&["demo", "--consumer", "7"], "no device \"7\"; there are: 0 host")]
 #[case::absent_backend(&["--producer", "vulkan"], "vulkan is not available: ")]
 #[case::no_frames(&["--frames", "0"], "1..=")]
+#[case::no_window_of_two_processes(&["--window", "--processes"], "cannot be used with")]
 #[case::no_size(&["--size", "0"], "16..=")]
 #[case::validation_without_vulkan(&["--validation"], "vulkan is not available: ")]
 #[case::unknown_case(&["conformance", "--filter", "nosuch"], "\"nosuch\"")]
