@@ -186,8 +186,8 @@ impl<A: MemoryDevice, B: MemoryDevice> Link<A, B> {
     ///
     /// The memory is exportable and was [adopted](vulkan::Device::adopt_allocation) by one of the
     /// two devices, and so was the [image](vulkan::Allocation::adopt_image). The other device
-    /// imports the allocation, with an image at the same offset. The views of both sides keep the
-    /// memory and its owner.
+    /// imports the allocation, once for each call, with an image at the same offset. The views of
+    /// both sides keep the memory and its owner.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the other device cannot import the memory. [`Error::WrongDevice`]

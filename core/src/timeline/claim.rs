@@ -8,6 +8,10 @@ use crate::timeline::state::{Interval, Shared};
 
 /// The right to signal one value by a submission that the application makes itself.
 ///
+/// If the application's own code calls the driver, `submit_raw` of the queues of CUDA and Vulkan is
+/// simpler. A claim is for a submission of another library, or of a device that was adopted without
+/// queues.
+///
 /// 1. Claim the value.
 /// 2. Call [`Claim::wait_ready`]. Once it returns, the [predecessor](Claim::predecessor) is
 ///    pending.

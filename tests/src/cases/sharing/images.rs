@@ -170,6 +170,23 @@ fn same_texels(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
+/// CUDA makes surfaces of all formats but those of blocks.
+fn surfaces_are_not_compressed(image: &Image) -> Verdict {
+    #[cfg(feature = "cuda")]
+    if let Image::Cuda(image) = image {
+        let format = image.info().format;
+        match image.surface(0) {
+            Ok(_) => check!(!format.is_compressed(), "{format:?} is a surface"),
+            Err(Error::Unsupported { asked, .. }) if format.is_compressed() => {
+                check!(asked.contains("format"), "{format:?}: {asked}");
+            }
+            Err(error) => return Stop::fail(format!("{format:?}: {error}")),
+        }
+    }
+    let _ = image;
+    Ok(())
+}
+
 /// Formats that the driver does not have are refused with the name of the field.
 fn every_format(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
@@ -177,7 +194,11 @@ fn every_format(world: &World<Equipped>) -> Verdict {
     for &format in Format::ALL {
         let info = used(format, PLAIN.usage);
         match link.image(&info) {
-            Ok(shared) => exchange(world, &views(&shared), 2)?,
+            Ok(shared) => {
+                let images = views(&shared);
+                exchange(world, &images, 2)?;
+                images.iter().try_for_each(surfaces_are_not_compressed)?;
+            }
             Err(Error::Unsupported { asked, .. }) if !FORMATS.contains(&format) => {
                 check!(asked.contains("format"), "{format:?}: {asked}");
             }
