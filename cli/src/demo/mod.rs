@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE")]
     consumer: Option<String>,
     /// Show the frames in a window of X11 until it is closed. The key S switches the waits off and
-    /// on. Only every 16th frame is compared
+    /// on. Ten frames a second are compared
     #[arg(long, conflicts_with_all = WINDOW_CONFLICTS)]
     window: bool,
     /// Write every frame to this folder

@@ -15,8 +15,8 @@ use syncline_bench::frames::compute::reference::Reference;
 use syncline_bench::frames::scene::{View, reference::draw};
 use syncline_bench::frames::{Order, Pipeline};
 
-/// One frame of so many is compared, because the reference takes longer than the frame.
-const COMPARED: u32 = 16;
+/// Time from one compared frame to the next. The reference takes longer than a frame of a GPU.
+const COMPARED: Duration = Duration::from_millis(100);
 
 /// How often the title changes.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -137,7 +137,7 @@ pub(super) fn frames(
     }
     let comparer = Comparer::new(view);
     let mut stretches = vec![Stretch::new(wanted)];
-    let (mut made, mut is_closed) = (0, false);
+    let (mut made, mut is_closed, mut compared) = (0, false, None);
     let (mut since, mut frames, mut took) = (Instant::now(), 0, [None; 2]);
     pipeline.run_switching(args.frames(), wanted, |frame, order, rgba| {
         if is_closed {
@@ -149,7 +149,8 @@ pub(super) fn frames(
         {
             stretches.push(Stretch::new(order));
         }
-        if frame.is_multiple_of(COMPARED) {
+        if compared.is_none_or(|at: Instant| at.elapsed() >= COMPARED) {
+            compared = Some(Instant::now());
             // Fails if the thread has panicked. No frame is counted then.
             let _ = comparer
                 .frames
@@ -188,13 +189,13 @@ pub(super) fn frames(
             (compared + stretch.compared, wrong + stretch.wrong)
         })
     };
-    let ((compared, wrong), (others, others_wrong)) = (sum(true), sum(false));
+    let ((judged, wrong), (others, others_wrong)) = (sum(true), sum(false));
     if !args.json && others > 0 {
         say!("unordered  {others_wrong} of {others} compared frames wrong without the waits");
     }
     Ok(Verdict {
         made,
-        verified: compared - wrong,
+        verified: judged - wrong,
         wrong,
     })
 }

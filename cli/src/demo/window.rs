@@ -115,14 +115,19 @@ impl Window {
         let id = server.generate_id().map_err(words)?;
         let context = server.generate_id().map_err(words)?;
         let close = made(id, context).map_err(words)?;
-        Ok(Self {
+        let window = Self {
             server,
             id,
             context,
             size,
             close,
             switches,
-        })
+        };
+        let titled = window.set_title("syncline: opening the devices");
+        titled
+            .and_then(|()| window.server.sync().map_err(gone))
+            .map_err(words)?;
+        Ok(window)
     }
 
     pub(super) fn set_title(&self, title: &str) -> Result<(), Failure> {
