@@ -199,10 +199,19 @@ impl Device {
                 return Err(refuse(format!("{field} {count}"), reason));
             }
         }
-        let (size, most) = (info.level_size(0), most.max_resource_size);
+        let (size, most) = (info.size(), most.max_resource_size);
         if size > most {
-            let reason = format!("it has {size} bytes, and the driver's images at most {most}");
-            return Err(refuse(format!("extent {extent:?}"), reason));
+            let vk::Extent3D {
+                width,
+                height,
+                depth,
+            } = create.extent;
+            let field = format!(
+                "extent {width}×{height}×{depth}, mipLevels {}, arrayLayers {}, format {:?}",
+                info.levels, info.layers, info.format
+            );
+            let reason = format!("it has {size} bytes, and maxResourceSize is {most}");
+            return Err(refuse(field, reason));
         }
         Ok(handles.contains(Features::DEDICATED_ONLY))
     }

@@ -8,9 +8,9 @@ use syncline_core::{Error, Result};
 use crate::device::open::Device;
 use crate::memory::allocation::MemoryKind;
 
-/// Properties of memory types that buffers must not use.
+/// Properties of memory types that buffers and images must not use.
 ///
-/// These properties need a feature that is not enabled, or do not apply to buffers.
+/// These properties need a feature that is not enabled, or do not apply to them.
 const UNUSABLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(
     vk::MemoryPropertyFlags::PROTECTED.as_raw()
         | vk::MemoryPropertyFlags::LAZILY_ALLOCATED.as_raw()
@@ -93,7 +93,7 @@ impl Device {
             .ok_or_else(|| {
                 let reason =
                     "no memory type of the device allows it, in a heap that is large enough";
-                Error::unsupported(self.object(), "make such a buffer", reason)
+                size_refused(self.object(), bytes, reason)
             })
     }
 }

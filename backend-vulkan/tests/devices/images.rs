@@ -693,6 +693,23 @@ fn what_an_image_cannot_do_is_refused() {
     });
 }
 
+/// The error names what makes the image so large, or the memory.
+fn an_image_that_is_too_large_is_refused() {
+    const MEMORY: &str = "make memory of";
+    on_each_device(|device| {
+        if !shares_memory(device) {
+            return common::skip("it shares no memory");
+        }
+        let mut info = ImageInfo::d2(Format::Rgba32Sfloat, 8192, 8192, ImageUsage::SAMPLED);
+        info.layers = 2048;
+        let text = is_unsupported(device.export_image(&info), "");
+        let fields = "8192×8192×1, mipLevels 1, arrayLayers 2048, format Rgba32Sfloat";
+        assert!(text.contains(fields) || text.contains(MEMORY), "{text}");
+        let buffer = device.device_buffer(1 << 46, Default::default());
+        is_unsupported(buffer, MEMORY);
+    });
+}
+
 /// A submission keeps its images, and each of two devices its own.
 fn images_are_dropped_in_any_order() {
     on_each_device(|ours| {

@@ -297,6 +297,15 @@ impl ImageInfo {
         })
     }
 
+    /// The bytes of all levels, without gaps between rows. A driver may need more.
+    ///
+    /// `u64::MAX` if the image has more.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let levels = (0..self.levels).map(|level| self.level_size(level));
+        levels.fold(0, u64::saturating_add)
+    }
+
     /// Checks that devices can share such an image with the same texels on all sides (X9).
     ///
     /// # Errors
@@ -418,6 +427,8 @@ mod tests {
             [(61, 37, 1), (30, 18, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)]
         );
         assert_eq!(PLAIN.level_size(1), 30 * 18 * 4);
+        let levels = ImageInfo { levels: 2, ..PLAIN };
+        assert_eq!(levels.size(), (61 * 37 + 30 * 18) * 4);
         let blocks = ImageInfo {
             format: Format::Bc1RgbaUnorm,
             layers: 3,
