@@ -376,8 +376,9 @@ impl Recorder<'_> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the image has no such level, if `from` is smaller than the level,
-    /// for memory of another backend, and for a queue of the host. [`Error::WrongDevice`]. A driver
-    /// error.
+    /// for memory of another backend, and for a queue of the host. Also if both have memory in
+    /// common (X9), and on Vulkan if they may have it: see
+    /// `vulkan::Recorder::copy_buffer_to_image`. [`Error::WrongDevice`]. A driver error.
     #[cfg(feature = "vulkan")]
     pub fn copy_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
         match self {

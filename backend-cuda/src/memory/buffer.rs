@@ -360,7 +360,7 @@ impl Buffer {
     }
 
     /// What identifies the memory, and where the range begins in it.
-    fn place(&self) -> (*const (), u64) {
+    pub(crate) fn place(&self) -> (*const (), u64) {
         match &self.memory.allocation {
             Some((allocation, at)) => (allocation.address(), at + self.offset),
             None => (Arc::as_ptr(&self.memory).cast(), self.offset),

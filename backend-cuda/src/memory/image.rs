@@ -30,6 +30,8 @@ pub struct Image(Arc<Mapped>);
 struct Mapped {
     object: Object,
     info: ImageInfo,
+    /// Where it begins in the allocation.
+    at: u64,
     raw: Raw<sys::CUmipmappedArray_st>,
     /// One for each level. The mipmapped array owns them.
     arrays: Vec<Raw<sys::CUarray_st>>,
@@ -91,6 +93,7 @@ impl Allocation {
         let mut made = Mapped {
             object: Object::new("image", "imported"),
             info: *info,
+            at: offset,
             raw: Raw(raw),
             arrays: Vec::new(),
             allocation: self.clone(),
@@ -122,8 +125,7 @@ pub(crate) fn require_place(
 ) -> Result<()> {
     // Drivers need more than this, but not all the same.
     const ALIGNMENT: u64 = 16;
-    let levels = (0..info.levels).map(|level| info.level_size(level));
-    let size = levels.fold(0, u64::saturating_add);
+    let size = info.size();
     let reason = if !offset.is_multiple_of(ALIGNMENT) {
         format!("no driver has one that is not at a multiple of {ALIGNMENT}")
     } else if offset.saturating_add(size) > whole {
@@ -332,7 +334,8 @@ impl Image {
     /// A copy between a level and a buffer without gaps, from the image or to it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the image does not have the level, or if the buffer is too small.
+    /// [`Error::Unsupported`] if the image does not have the level, if the buffer is too small, or
+    /// if both have bytes of one allocation in common.
     pub(crate) fn copy(&self, level: u32, buffer: &Buffer, is_source: bool) -> Result<Copy3d> {
         let info = self.info();
         let array = CopySide::array(self.array(level)?);
@@ -345,6 +348,19 @@ impl Image {
                     self.object()
                 ),
                 format!("it holds {}", buffer.size()),
+            ));
+        }
+        let ((memory, at), own) = (buffer.place(), self.allocation().address());
+        let (start, end) = (self.0.at, self.0.at + info.size());
+        if memory == own && at < end && start < at + size {
+            return Err(Error::unsupported(
+                self.object(),
+                format!("copy level {level} to or from {}", buffer.object()),
+                format!(
+                    "they overlap in their memory: the image has bytes {start} to {end}, the \
+                     buffer {at} to {}",
+                    at + size
+                ),
             ));
         }
         let Extent {

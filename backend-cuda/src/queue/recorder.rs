@@ -255,7 +255,8 @@ impl<'a> Recorder<'a> {
     /// in blocks of 4 by 4 texels.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if `from` is too small, or if the image does not have the level.
+    /// [`Error::Unsupported`] if `from` is too small, or if the image does not have the level. Also
+    /// if both are in one [`Allocation`](crate::Allocation) and have bytes in common.
     /// [`Error::WrongDevice`], or a driver error.
     pub fn copy_buffer_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
         self.copy_level(to, level, from, false)

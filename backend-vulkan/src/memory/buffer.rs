@@ -15,6 +15,7 @@ use syncline_core::{Result, error::Object};
 
 use crate::device::inner::Inner;
 use crate::memory::allocation::Allocation;
+use crate::memory::image::Image;
 use crate::memory::ownership::OwnershipBarrier;
 use crate::memory::unbound::{Ownership, Resource};
 
@@ -40,6 +41,11 @@ struct Bound {
     size: u64,
     concurrent: bool,
     ownership: Ownership,
+}
+
+/// True if both have bytes in common.
+const fn meet(one: &Range<u64>, two: &Range<u64>) -> bool {
+    one.start < two.end && two.start < one.end
 }
 
 /// The parts of `own` before and after `other`. Each may be empty.
@@ -153,10 +159,8 @@ impl Buffer {
 
     /// True if both ranges have bytes of one `VkDeviceMemory` in common.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let (one, two) = (self.in_memory(), other.in_memory());
         self.allocation().raw() == other.allocation().raw()
-            && one.start < two.end
-            && two.start < one.end
+            && meet(&self.in_memory(), &other.in_memory())
     }
 
     /// The parts of this range whose memory `other` does not have. At most two.
@@ -227,6 +231,27 @@ impl Buffer {
         }
         self.part(self.offset..self.offset + size)
             .overlaps(&other.part(other.offset..other.offset + size))
+    }
+
+    /// Why no copy is made between the first `size` bytes and an image, if there is a reason.
+    ///
+    /// They have bytes in common, or may have them: see [`Buffer::may_alias`]. Memory of one
+    /// resource alone has no bytes of another one.
+    pub(crate) fn alias_of_image(&self, image: &Image, size: u64) -> Option<String> {
+        let (own, theirs) = (self.allocation(), image.allocation());
+        if own.raw() != theirs.raw() {
+            let alone = own.is_dedicated() || theirs.is_dedicated();
+            let reason = "one of them was imported, and both may use the same memory";
+            return (!alone && own.may_alias(theirs)).then(|| reason.into());
+        }
+        let (at, image) = (self.in_memory().start, image.in_memory());
+        let copied = at..at + size;
+        meet(&copied, &image).then(|| {
+            format!(
+                "they overlap in their memory: the image has bytes {} to {}, the buffer {} to {}",
+                image.start, image.end, copied.start, copied.end
+            )
+        })
     }
 
     /// The barrier that acquires the range from the other API, for queues of `family`.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -42,6 +43,8 @@ struct Bound {
     raw: vk::Image,
     /// Where it begins in the allocation.
     at: u64,
+    /// The bytes that the driver requires for it.
+    size: u64,
     info: ImageInfo,
     /// The layout that the last submission here has left it in, before the release.
     ///
@@ -55,13 +58,13 @@ struct Bound {
 }
 
 impl Image {
-    /// An image of Syncline, which is bound to the memory at `at`. The last handle destroys it.
+    /// An image of Syncline, which is bound to the memory at `place`. The last handle destroys it.
     ///
     /// `is_import` says that the memory may have contents of another device.
     pub(crate) fn made(
         allocation: Allocation,
         raw: vk::Image,
-        at: u64,
+        place: Range<u64>,
         info: ImageInfo,
         is_import: bool,
     ) -> Self {
@@ -69,7 +72,8 @@ impl Image {
             allocation,
             object: Object::new("image", ""),
             raw,
-            at,
+            at: place.start,
+            size: place.end - place.start,
             info,
             left_in: AtomicI32::new(ELSEWHERE.as_raw()),
             has_contents: Arc::new(AtomicBool::new(is_import)),
@@ -81,7 +85,7 @@ impl Image {
     pub(crate) fn adopted(
         allocation: &Allocation,
         raw: vk::Image,
-        at: u64,
+        place: Range<u64>,
         info: ImageInfo,
         owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Self {
@@ -89,7 +93,8 @@ impl Image {
             allocation: allocation.clone(),
             object: Object::new("image", "adopted"),
             raw,
-            at,
+            at: place.start,
+            size: place.end - place.start,
             info,
             left_in: AtomicI32::new(ELSEWHERE.as_raw()),
             has_contents: Arc::new(AtomicBool::new(true)),
@@ -119,6 +124,12 @@ impl Image {
     #[must_use]
     pub fn offset_in_allocation(&self) -> u64 {
         self.0.at
+    }
+
+    /// The bytes of the `VkDeviceMemory` in which the image lies.
+    pub(crate) fn in_memory(&self) -> Range<u64> {
+        let start = self.allocation().offset() + self.0.at;
+        start..start + self.0.size
     }
 
     /// The name in errors.

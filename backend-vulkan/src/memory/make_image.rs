@@ -88,7 +88,8 @@ impl UnboundImage<'_> {
     unsafe fn bind(self, allocation: Allocation, at: u64, is_import: bool) -> Result<Image> {
         // SAFETY: the caller guarantees it.
         unsafe { self.unbound.bind(&allocation, at) }?;
-        let image = Image::made(allocation, self.raw, at, self.info, is_import);
+        let place = at..at + self.unbound.needs().memory().size;
+        let image = Image::made(allocation, self.raw, place, self.info, is_import);
         self.unbound.into_bound();
         Ok(image)
     }
@@ -291,7 +292,8 @@ impl Allocation {
         // SAFETY: the caller guarantees that it is an image of this device.
         let needs = unsafe { Needs::of(resource, self.inner()) };
         needs.fits(resource, self, offset).map_err(refuse)?;
-        Ok(Image::adopted(self, image, offset, *info, owner))
+        let place = offset..offset + needs.memory().size;
+        Ok(Image::adopted(self, image, place, *info, owner))
     }
 
     fn refuse_image(&self, offset: u64, reason: String) -> Error {

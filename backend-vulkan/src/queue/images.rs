@@ -218,6 +218,11 @@ impl Recording {
                 "the buffer begins at {offset}, which is no multiple of {texel}"
             ));
         }
+        // VUID-vkCmdCopyBufferToImage-pRegions-00173 and
+        // VUID-vkCmdCopyImageToBuffer-pRegions-00184.
+        if let Some(reason) = buffer.alias_of_image(image, needed) {
+            return refuse(reason);
+        }
         let extent = info.extent.level(level);
         let layers = vk::ImageSubresourceLayers::default()
             .aspect_mask(image.aspect())

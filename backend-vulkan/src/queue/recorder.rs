@@ -286,7 +286,9 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::WrongDevice`]. [`Error::Unsupported`] for a level that the image does not have, for
     /// a buffer that is smaller than the level, for one whose offset is not a multiple of a texel,
-    /// and if a queue without graphics copies to an image of depth. A driver error.
+    /// and if a queue without graphics copies to an image of depth. Also if both have bytes of one
+    /// allocation in common, or may have them: see [`Recorder::copy_buffer`]. Memory of one buffer
+    /// or image alone has no bytes of another one. A driver error.
     pub fn copy_buffer_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
         self.recording.copy_buffer_to_image(from, to, level)
     }

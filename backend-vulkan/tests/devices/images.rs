@@ -277,6 +277,62 @@ fn images_lie_beside_buffers_in_one_allocation() {
     });
 }
 
+/// Two imports of one allocation may be the same memory. Memory for one image alone is not.
+fn an_image_is_not_copied_onto_itself() {
+    on_two_of_each_device(|ours, theirs| {
+        if !shares_memory(ours) {
+            return common::skip("it shares no memory");
+        }
+        let (allocation, _owner) = adopted(ours);
+        let needs = Raw::new(ours, &PLAIN).needs();
+        let at = needs.alignment.max(granularity(ours)).max(16 << 10);
+        let image = allocation.image(at, &PLAIN).unwrap();
+        let again = theirs.import_allocation_of(&allocation).unwrap();
+        let imported = theirs.import_allocation_of(&allocation).unwrap();
+        let other = imported.image(at, &PLAIN).unwrap();
+        let alone = theirs.import_image_of(&ours.export_image(&PLAIN).unwrap().0);
+        let alone = alone.unwrap();
+        let size = PLAIN.level_size(0);
+        let of = |memory: &syncline_vulkan::Allocation, offset, size| {
+            memory.range(offset, size, Default::default()).unwrap()
+        };
+        let copies = |device: &Device, image: &Image, buffer: &Buffer, to_image: bool| {
+            let (image, buffer) = (image.clone(), buffer.clone());
+            let queue = device.queue(QueueKind::Graphics, "copies").unwrap();
+            let work = move |r: &mut Recorder| {
+                r.acquire_image(&image, Contents::Discard, GENERAL)?;
+                match to_image {
+                    true => r.copy_buffer_to_image(&buffer, &image, 0),
+                    false => r.copy_image_to_buffer(&image, 0, &buffer),
+                }
+            };
+            let submitted = queue.submit(&[], work, &[]).map(drop);
+            queue.idle(TIMEOUT).unwrap();
+            submitted
+        };
+        for to_image in [true, false] {
+            for offset in [at - size + 4, at, at + needs.size - 4] {
+                let buffer = of(&allocation, offset, size);
+                let text = is_unsupported(copies(ours, &image, &buffer, to_image), "copy level 0");
+                let places = format!("the buffer {offset} to {}", offset + size);
+                assert!(text.contains(&places), "{text}");
+                let buffer = of(&imported, offset, size);
+                is_unsupported(copies(theirs, &other, &buffer, to_image), &places);
+            }
+            let beside = of(&again, 0, size);
+            is_unsupported(copies(theirs, &other, &beside, to_image), "was imported");
+            for (device, image, buffer) in [
+                (ours, &image, of(&allocation, at - size, size)),
+                (ours, &image, of(&allocation, at + needs.size, size)),
+                (theirs, &other, of(&imported, at - size, size)),
+                (theirs, &alone, beside),
+            ] {
+                copies(device, image, &buffer, to_image).unwrap();
+            }
+        }
+    });
+}
+
 /// The first submission that acquires a new image discards its contents (X9).
 fn the_contents_of_a_new_image_are_not_kept() {
     on_two_of_each_device(|ours, theirs| {
@@ -796,12 +852,14 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     crate::common::trials![
         texels_are_the_same_on_both_devices,
         images_lie_beside_buffers_in_one_allocation,
+        an_image_is_not_copied_onto_itself,
         the_contents_of_a_new_image_are_not_kept,
         a_skipped_submission_leaves_its_images_as_they_were,
         an_adopted_image_is_as_the_application_left_it,
         images_outlive_the_handles_of_their_devices,
         an_image_is_released_from_the_layout_that_it_is_left_in,
         what_an_image_cannot_do_is_refused,
+        an_image_that_is_too_large_is_refused,
         images_are_dropped_in_any_order,
         a_forked_child_destroys_no_image,
     ]

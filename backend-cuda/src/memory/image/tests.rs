@@ -229,6 +229,48 @@ fn a_driver_without_the_functions_maps_no_image() {
     assert!(error.contains(missing), "{error}");
 }
 
+#[test]
+fn an_image_is_not_copied_onto_itself() {
+    let device = emulated::device();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let allocation = memory(&device);
+    let image = allocation.image(32 << 10, &PLAIN).unwrap();
+    let size = PLAIN.level_size(0);
+    let copies = |buffer: &Buffer, to_image: bool| {
+        let (image, buffer) = (image.clone(), buffer.clone());
+        let work = move |recorder: &mut crate::Recorder<'_>| match to_image {
+            true => recorder.copy_buffer_to_image(&buffer, &image, 0),
+            false => recorder.copy_image_to_buffer(&image, 0, &buffer),
+        };
+        queue.submit(&[], work, &[]).map(drop)
+    };
+    // All of the first two, and the part of the third that is copied, are beside the image.
+    let beside = [
+        allocation.buffer((32 << 10) - size, size).unwrap(),
+        allocation.buffer((32 << 10) + size, size).unwrap(),
+        allocation.buffer((32 << 10) - size, 2 * size).unwrap(),
+        memory(&device).buffer(32 << 10, size).unwrap(),
+    ];
+    for to_image in [true, false] {
+        for buffer in &beside {
+            copies(buffer, to_image).unwrap();
+        }
+        for offset in [4, size, 2 * size - 4].map(|after| (32 << 10) - size + after) {
+            let buffer = allocation.buffer(offset, size).unwrap();
+            let error = copies(&buffer, to_image).unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+            let places = format!("the buffer {offset} to {}", offset + size);
+            assert!(error.to_string().contains(&places), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("the image has bytes 32768 to 41796"),
+                "{error}"
+            );
+        }
+    }
+}
+
 /// Objects that were dropped in any order are freed in the driver's order.
 #[rstest]
 #[case([0, 1, 2, 3])]

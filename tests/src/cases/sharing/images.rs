@@ -26,6 +26,7 @@ native_cases! {
     "share.image_of_the_application": [X9 D4] => application;
     "share.image_views_outlive_devices": [X9 D4] => views_outlive;
     "share.image_of_a_lost_device": [X9 E3] => lost;
+    "share.images_are_not_copied_onto_themselves": [X9 E5] => overlapping;
 }
 
 /// Formats of each size of a texel, which every pair shares that shares images at all.
@@ -555,4 +556,62 @@ fn lost(world: &World<Equipped>) -> Verdict {
     let found = Equipped::read(&seen);
     check!(found == texels(&PLAIN, 0, 1), "the texels are wrong");
     Ok(())
+}
+
+/// Copies between an image and buffers with bytes of it are refused. Those beside it are not.
+fn overlapping(world: &World<Equipped>) -> Verdict {
+    use std::sync::Arc;
+
+    use crate::arena::Arena;
+
+    /// More than a copied level has.
+    const NEAR: u64 = 16 << 10;
+    let libraries = [world.left.library(), world.right.library()];
+    let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
+        return Stop::skip("only Vulkan's images are adopted");
+    };
+    image(world, &PLAIN)?;
+    let link = super::linked(libraries[0], libraries[1]);
+    let arena = Arc::new(Arena::with_image(device, PLAIN)?);
+    let Some(adopted) = arena.adopt_image(&PLAIN)? else {
+        return Stop::fail("the arena has no image");
+    };
+    let (at, size) = (adopted.offset_in_allocation(), PLAIN.level_size(0));
+    let images = views(&link.share_image(&adopted)?);
+    // The image has contents then, which a copy from it may keep.
+    exchange(world, &images, 2)?;
+    let queues = queues(world)?;
+    for (queue, image) in queues.iter().zip(&images) {
+        let buffer = |offset| buffer_beside(image, offset, size);
+        for offset in [at - size + 4, at, at + 64] {
+            for to_image in [true, false] {
+                let (image, buffer) = (image.clone(), buffer(offset)?);
+                let work = move |recorder: &mut Recorder<'_>| match to_image {
+                    true => recorder.copy_to_image(&buffer, &image, 0),
+                    false => recorder.copy_from_image(&image, 0, &buffer),
+                };
+                check_error!(
+                    queue.submit(&[], work, &[]),
+                    Error::Unsupported { asked, reason, .. }
+                        if asked.contains("copy level 0") && reason.contains(&offset.to_string())
+                );
+            }
+        }
+        let (from, to) = (image.clone(), buffer(at - NEAR)?);
+        let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);
+        queue.submit(&[], work, &[])?.end().wait(patience())?;
+    }
+    exchange(world, &images, 2)
+}
+
+/// A buffer at an offset in an image's memory.
+fn buffer_beside(image: &Image, offset: u64, size: u64) -> syncline::Result<Buffer> {
+    Ok(match image {
+        #[cfg(feature = "cuda")]
+        Image::Cuda(image) => Buffer::Cuda(image.allocation().buffer(offset, size)?),
+        other => {
+            let memory = other.vulkan()?.allocation();
+            Buffer::Vulkan(memory.range(offset, size, Default::default())?)
+        }
+    })
 }
