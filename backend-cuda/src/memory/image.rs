@@ -142,10 +142,6 @@ pub(crate) fn require_place(
 /// # Errors
 /// [`Error::Unsupported`] for an image that CUDA cannot share, or if the driver maps no images.
 pub(crate) fn describe(info: &ImageInfo, driver: &Driver, object: &Object) -> Result<ArrayDesc> {
-    const LAYERED: u32 = 1;
-    const SURFACE_LOAD_AND_STORE: u32 = 2;
-    const CUBEMAP: u32 = 4;
-    const COLOR_ATTACHMENT: u32 = 0x20;
     info.check(object)?;
     let refused = |asked: String, reason: String| Error::unsupported(object, asked, reason);
     if let Some(missing) = driver.missing_for_images() {
@@ -170,11 +166,14 @@ pub(crate) fn describe(info: &ImageInfo, driver: &Driver, object: &Object) -> Re
     };
     // A flag, and whether the array has it.
     let flags = [
-        (LAYERED, info.layers > if is_cube { 6 } else { 1 }),
-        (SURFACE_LOAD_AND_STORE, !info.format.is_compressed()),
-        (CUBEMAP, is_cube),
         (
-            COLOR_ATTACHMENT,
+            sys::CUDA_ARRAY3D_LAYERED,
+            info.layers > if is_cube { 6 } else { 1 },
+        ),
+        (sys::CUDA_ARRAY3D_SURFACE_LDST, !info.format.is_compressed()),
+        (sys::CUDA_ARRAY3D_CUBEMAP, is_cube),
+        (
+            sys::CUDA_ARRAY3D_COLOR_ATTACHMENT,
             info.usage.contains(ImageUsage::COLOR_ATTACHMENT),
         ),
     ];
@@ -186,15 +185,17 @@ pub(crate) fn describe(info: &ImageInfo, driver: &Driver, object: &Object) -> Re
 /// The `CUarray_format` with the same bytes, and the number of channels.
 const fn format(format: Format) -> Option<(u32, u32)> {
     use Format as F;
-    const UNSIGNED_INT8: u32 = 1;
-    const UNSIGNED_INT16: u32 = 2;
-    const UNSIGNED_INT32: u32 = 3;
-    const SIGNED_INT8: u32 = 8;
-    const SIGNED_INT16: u32 = 9;
-    const SIGNED_INT32: u32 = 10;
-    const HALF: u32 = 0x10;
-    const FLOAT: u32 = 0x20;
-    // The formats from `CU_AD_FORMAT_BC1_UNORM` on are in Vulkan's order.
+    use sys::CUarray_format as A;
+    const UNSIGNED_INT8: u32 = A::CU_AD_FORMAT_UNSIGNED_INT8 as u32;
+    const UNSIGNED_INT16: u32 = A::CU_AD_FORMAT_UNSIGNED_INT16 as u32;
+    const UNSIGNED_INT32: u32 = A::CU_AD_FORMAT_UNSIGNED_INT32 as u32;
+    const SIGNED_INT8: u32 = A::CU_AD_FORMAT_SIGNED_INT8 as u32;
+    const SIGNED_INT16: u32 = A::CU_AD_FORMAT_SIGNED_INT16 as u32;
+    const SIGNED_INT32: u32 = A::CU_AD_FORMAT_SIGNED_INT32 as u32;
+    const HALF: u32 = A::CU_AD_FORMAT_HALF as u32;
+    const FLOAT: u32 = A::CU_AD_FORMAT_FLOAT as u32;
+    // `CU_AD_FORMAT_BC1_UNORM`, which older versions of cuda.h lack. The formats from this one on
+    // are in Vulkan's order.
     const BC1_UNORM: u32 = 0x91;
     let block = BC1_UNORM.wrapping_add(format.to_vk().wrapping_sub(F::Bc1RgbaUnorm.to_vk()));
     Some(match format {

@@ -23,9 +23,6 @@ use crate::memory::allocation::Allocation;
 use crate::memory::buffer::{Buffer, whole_words};
 use crate::memory::image::{Image, describe, require_place};
 
-/// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
-const DEDICATED: u32 = 1;
-
 impl Device {
     /// Allocates uninitialized device memory, and exports a handle of it.
     ///
@@ -180,7 +177,10 @@ impl Device {
                     fd: duplicate.number(),
                 },
                 size,
-                flags: if dedicated { DEDICATED } else { 0 },
+                flags: match dedicated {
+                    true => sys::CUDA_EXTERNAL_MEMORY_DEDICATED,
+                    false => 0,
+                },
                 reserved: [0; 16],
             };
             // SAFETY: `MemoryFd` guarantees an opaque descriptor of memory of this size. It is

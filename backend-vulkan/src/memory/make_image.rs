@@ -304,3 +304,55 @@ impl Allocation {
 
 /// The reason why an allocation holds no images.
 const NOT_SHARED: &str = "it can neither be exported nor was it imported";
+
+#[cfg(test)]
+mod tests {
+    use syncline_core::image::Format;
+
+    use super::*;
+
+    /// The name of a format in the Vulkan headers, without `VK_FORMAT_`.
+    fn name_in_vulkan(format: Format) -> String {
+        let own = format!("{format:?}");
+        // `Rgba8Unorm` has the texel `RGBA8` and the kind of numbers `UNORM`.
+        let at = own.rfind(char::is_uppercase).unwrap_or_default();
+        let (texel, kind) = (own[..at].to_uppercase(), own[at..].to_uppercase());
+        let bits = texel.trim_start_matches(char::is_alphabetic);
+        if format.is_compressed() {
+            format!("{}_{kind}_BLOCK", texel.replace("RGBA", "_RGBA"))
+        } else if bits.parse::<u32>().is_ok() {
+            let channels = texel.trim_end_matches(char::is_numeric).chars();
+            let channels: String = channels.map(|channel| format!("{channel}{bits}")).collect();
+            format!("{channels}_{kind}")
+        } else {
+            format!("{texel}_{kind}_PACK32")
+        }
+    }
+
+    #[test]
+    fn a_format_has_the_number_of_its_name() {
+        for format in Format::ALL {
+            let info = create_info(&ImageInfo::d2(*format, 1, 1, ImageUsage::empty()));
+            assert_eq!(format!("{:?}", info.format), name_in_vulkan(*format));
+        }
+    }
+
+    #[test]
+    fn a_usage_has_the_bit_of_its_name() {
+        use vk::ImageUsageFlags as Vulkan;
+        let pairs = [
+            (ImageUsage::SAMPLED, Vulkan::SAMPLED),
+            (ImageUsage::STORAGE, Vulkan::STORAGE),
+            (ImageUsage::COLOR_ATTACHMENT, Vulkan::COLOR_ATTACHMENT),
+            (
+                ImageUsage::DEPTH_ATTACHMENT,
+                Vulkan::DEPTH_STENCIL_ATTACHMENT,
+            ),
+            (ImageUsage::INPUT_ATTACHMENT, Vulkan::INPUT_ATTACHMENT),
+        ];
+        assert_eq!(pairs.len(), ImageUsage::all().iter().count());
+        for (own, vulkan) in pairs {
+            assert_eq!(own.bits(), vulkan.as_raw());
+        }
+    }
+}
