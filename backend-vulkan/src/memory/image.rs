@@ -248,7 +248,9 @@ impl Image {
     /// The layout to acquire the image in before it is brought into `layout`, if there is one.
     ///
     /// The validation layer ignores barriers that keep a layout, if `synchronization2` is enabled.
-    /// So it would take the image to be in the layout before the last release.
+    /// So it would take the image to be in the layout before the last release. Its message is the
+    /// one for every wrong layout, and its only object is the command buffer. So it cannot be
+    /// listed as false without hiding real ones. Applications below the layer would see it, too.
     pub(crate) fn layout_between(
         &self,
         contents: Contents,

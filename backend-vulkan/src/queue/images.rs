@@ -30,6 +30,17 @@ impl AcquiredImages {
         Some(layout)
     }
 
+    /// One for each image that is acquired.
+    pub(crate) fn barriers_to_release(&self, family: u32) -> impl Iterator<Item = ImageBarrier> {
+        let held = self.held.iter();
+        held.map(move |(image, layout)| image.release_barrier(family, *layout))
+    }
+
+    /// Notes that these barriers are recorded.
+    pub(crate) fn released(&mut self) {
+        self.released.append(&mut self.held);
+    }
+
     /// Notes that the driver has the submission.
     #[inline]
     pub(crate) fn submitted(&mut self) {
@@ -62,9 +73,9 @@ impl Recording {
         let family = self.queue().family();
         let between = image.layout_between(contents, layout);
         let first = image.acquire_barrier(family, contents, between.unwrap_or(layout));
-        self.image_barrier(commands, first);
+        self.transfer_ownership(commands, [], [first]);
         if let Some(between) = between {
-            self.image_barrier(commands, image.transition(between, layout));
+            self.transfer_ownership(commands, [], [image.transition(between, layout)]);
         }
         self.images().held.push((image.clone(), layout));
         self.keep(image.kept());
@@ -77,21 +88,10 @@ impl Recording {
         if let Some(held) = self.images().layout(image) {
             let before = std::mem::replace(held, layout);
             if before != layout {
-                self.image_barrier(commands, image.transition(before, layout));
+                self.transfer_ownership(commands, [], [image.transition(before, layout)]);
             }
         }
         Ok(())
-    }
-
-    /// Releases all images.
-    pub(crate) fn release_images(&mut self, commands: vk::CommandBuffer) {
-        let mut images = std::mem::take(self.images());
-        let family = self.queue().family();
-        for (image, layout) in &images.held {
-            self.image_barrier(commands, image.release_barrier(family, *layout));
-        }
-        images.released.append(&mut images.held);
-        *self.images() = images;
     }
 
     /// True if the queue family is for graphics.
@@ -99,24 +99,6 @@ impl Recording {
         let (queues, family) = (self.queue().device().queues(), self.queue().family());
         let mut families = queues.iter().map(|queue| queue.family());
         families.any(|of| (of.index, of.kind) == (family, QueueKind::Graphics))
-    }
-
-    fn image_barrier(&self, commands: vk::CommandBuffer, barrier: ImageBarrier) {
-        let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the command buffer is begun, outside any render pass, as in `transfer_ownership`.
-        // Every family supports the stages. The image is of this device, has the usages that its
-        // layouts need, and is kept until the submission has finished.
-        unsafe {
-            self.device().cmd_pipeline_barrier(
-                commands,
-                stages,
-                stages,
-                vk::DependencyFlags::empty(),
-                &[],
-                &[],
-                &[barrier.into()],
-            );
-        }
     }
 
     /// Notes the layout of an image. See `Recorder::note_layout`.

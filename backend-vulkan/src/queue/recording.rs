@@ -13,6 +13,7 @@ use syncline_core::{Error, Result, error::Object};
 use crate::device::driver_queue::MAX_SUBMISSION;
 use crate::device::inner::Inner;
 use crate::memory::buffer::Buffer;
+use crate::memory::ownership::{ImageBarrier, OwnershipBarrier};
 use crate::queue::command_pool::CommandPool;
 use crate::queue::context::QueueContext;
 use crate::queue::images::AcquiredImages;
@@ -69,13 +70,6 @@ struct RawWork {
     buffers: usize,
     /// The objects that the call keeps. The submission keeps this list.
     kept: Arc<KeptByCall>,
-}
-
-/// The direction of an ownership transfer of a shared buffer.
-#[derive(Clone, Copy)]
-enum Direction {
-    Acquire,
-    Release,
 }
 
 impl Recording {
@@ -238,10 +232,9 @@ impl Recording {
         if parts.is_empty() && !aliases {
             return Ok(());
         }
-        let commands = self.command_buffer()?;
-        for part in &parts {
-            self.transfer_ownership(commands, part, Direction::Acquire);
-        }
+        let (commands, family) = (self.command_buffer()?, self.queue().family());
+        let barriers = parts.iter().filter_map(|part| part.acquire_barrier(family));
+        self.transfer_ownership(commands, barriers, []);
         if aliases {
             // A transfer concerns accesses through its own `VkBuffer`.
             self.barrier(commands);
@@ -283,23 +276,23 @@ impl Recording {
         }
     }
 
-    fn transfer_ownership(
+    /// Acquires or releases buffers and images, or changes the layouts of images, in one call.
+    pub(crate) fn transfer_ownership(
         &self,
         commands: vk::CommandBuffer,
-        buffer: &Buffer,
-        direction: Direction,
+        buffers: impl IntoIterator<Item = OwnershipBarrier>,
+        images: impl IntoIterator<Item = ImageBarrier>,
     ) {
-        let family = self.queue().family();
-        let barrier = match direction {
-            Direction::Acquire => buffer.acquire_barrier(family),
-            Direction::Release => buffer.release_barrier(family),
-        };
-        let Some(barrier) = barrier else { return };
+        let buffers: SmallVec<[_; 4]> = buffers.into_iter().map(Into::into).collect();
+        let images: SmallVec<[_; 4]> = images.into_iter().map(Into::into).collect();
+        if buffers.is_empty() && images.is_empty() {
+            return;
+        }
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
         // SAFETY: the command buffer is begun. No render pass is open, because only the application
         // begins one, by `unsafe` calls, and ends it (see `Recorder::command_buffer`). Every family
-        // supports the stages. The buffer is of this device and is kept until the submission has
-        // finished.
+        // supports the stages. The buffers and images are of this device and are kept until the
+        // submission has finished. The images have the usages that their layouts need.
         unsafe {
             self.device().cmd_pipeline_barrier(
                 commands,
@@ -307,8 +300,8 @@ impl Recording {
                 stages,
                 vk::DependencyFlags::empty(),
                 &[],
-                &[barrier.into()],
-                &[],
+                &buffers,
+                &images,
             );
         }
     }
@@ -538,18 +531,15 @@ impl Recording {
     }
 
     fn finish_commands(&mut self, stamp: Option<&Arc<Stamp>>) -> Result<()> {
-        if !self.images.is_empty() {
-            let commands = self.command_buffer()?;
-            self.release_images(commands);
-        }
-        if !self.acquired.is_empty() {
-            let commands = self.command_buffer()?;
+        if !self.images.is_empty() || !self.acquired.is_empty() {
+            let (commands, family) = (self.command_buffer()?, self.queue().family());
             if self.has_aliases {
                 self.barrier(commands);
             }
-            for buffer in &self.acquired {
-                self.transfer_ownership(commands, buffer, Direction::Release);
-            }
+            let buffers = self.acquired.iter();
+            let buffers = buffers.filter_map(|buffer| buffer.release_barrier(family));
+            self.transfer_ownership(commands, buffers, self.images.barriers_to_release(family));
+            self.images.released();
             self.acquired.clear();
             self.has_aliases = false;
         }
