@@ -152,20 +152,34 @@ impl<'d> Pass<'d> {
         let Side::Vulkan(from) = self.from else {
             return Ok(None);
         };
+        self.check_image(info)?;
         let (exported, handle) = from.export_image(info)?;
-        // Another `VkDevice` of this process needs more than the handle.
-        let _ = &handle;
         let imported = match self.to {
             #[cfg(feature = "cuda")]
             Side::Cuda(to) => Image::Cuda(to.import_image(handle, info)?),
-            Side::Vulkan(to) => Image::Vulkan(to.import_image_of(&exported)?),
+            Side::Vulkan(to) => {
+                // Takes a handle of its own: both images know of each other then.
+                drop(handle);
+                Image::Vulkan(to.import_image_of(&exported)?)
+            }
         };
         Ok(Some((Image::Vulkan(exported), imported)))
+    }
+
+    /// Refuses an image that CUDA does not share, before Vulkan makes it.
+    #[cfg(feature = "vulkan")]
+    fn check_image(&self, info: &ImageInfo) -> Result<()> {
+        match self.to {
+            #[cfg(feature = "cuda")]
+            Side::Cuda(to) => info.check(to.object()),
+            Side::Vulkan(to) => info.check_within_vulkan(to.object()),
+        }
     }
 
     /// Imports the memory of an image of the application, and makes the importer's view of it.
     #[cfg(feature = "vulkan")]
     pub(crate) fn import_image(&self, image: &vulkan::Image) -> Result<Image> {
+        self.check_image(image.info())?;
         Ok(match self.to {
             #[cfg(feature = "cuda")]
             Side::Cuda(to) => {

@@ -45,7 +45,6 @@ impl<A: MemoryDevice, B: MemoryDevice> SharedImage<A, B> {
         info: &ImageInfo,
     ) -> Result<Option<Self>> {
         let (left, right): (Device, Device) = (left.clone().into(), right.clone().into());
-        info.check(left.object())?;
         for (from, to, from_left) in [(&left, &right, true), (&right, &left, false)] {
             let Some(pass) = Pass::of(mechanism, from, to) else {
                 continue;

@@ -62,7 +62,7 @@ impl UnboundImage<'_> {
     fn new<'d>(device: &'d Device, info: &ImageInfo, is_import: bool) -> Result<UnboundImage<'d>> {
         let inner = device.inner();
         inner.require_maker()?;
-        info.check(device.object())?;
+        info.check_within_vulkan(device.object())?;
         let mut external = vk::ExternalMemoryImageCreateInfo::default()
             .handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         let create = create_info(info);
@@ -261,9 +261,9 @@ impl Allocation {
     /// thread of Syncline.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an image that cannot be shared ([`ImageInfo::check`]), for memory
-    /// that is not shared, and if the driver says that such an image cannot be at this offset.
-    /// [`Error::MadeBeforeFork`] in a forked child.
+    /// [`Error::Unsupported`] for an image that cannot be shared
+    /// ([`ImageInfo::check_within_vulkan`]), for memory that is not shared, and if the driver says
+    /// that such an image cannot be at this offset. [`Error::MadeBeforeFork`] in a forked child.
     ///
     /// # Safety
     /// * `image` belongs to the same `VkDevice`, and is bound to this memory at `offset`. It lives
@@ -283,7 +283,7 @@ impl Allocation {
         owner: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Image> {
         self.inner().require_maker()?;
-        info.check(self.object())?;
+        info.check_within_vulkan(self.object())?;
         let refuse = |reason| self.refuse_image(offset, reason);
         if !self.is_shared() {
             return Err(refuse(NOT_SHARED.into()));

@@ -143,12 +143,13 @@ impl Device {
     /// Calls `vkGetMemoryFdKHR`. The image has the tiling `VK_IMAGE_TILING_OPTIMAL`, the sharing
     /// mode `VK_SHARING_MODE_EXCLUSIVE`, the usages of `info`, and those for transfers. For other
     /// images, adopt an image of your own: [`Allocation::adopt_image`]. Its contents are undefined.
-    /// So the first submission that acquires it discards them.
+    /// So the first submission that acquires it discards them. CUDA takes no image with both levels
+    /// and layers ([`ImageInfo::check`]).
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device exports no memory. Also if such an image cannot be
-    /// shared ([`ImageInfo::check`]), or if the driver has or exports no such image. The error
-    /// names the field of `VkImageCreateInfo`. A driver error.
+    /// shared ([`ImageInfo::check_within_vulkan`]), or if the driver has or exports no such image.
+    /// The error names the field of `VkImageCreateInfo`. A driver error.
     pub fn export_image(&self, info: &ImageInfo) -> Result<(Image, MemoryFd)> {
         let exports = &self.info().capabilities.exports;
         self.require_kind(exports, HandleKind::MemoryOpaqueFd, "export an image")?;

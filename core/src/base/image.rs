@@ -311,14 +311,27 @@ impl ImageInfo {
     /// # Errors
     /// [`Error::Unsupported`] that names the field and the reason.
     pub fn check(&self, object: &Object) -> Result<()> {
-        let Some((field, reason)) = self.obstacle() else {
-            return Ok(());
-        };
-        Err(Error::unsupported(
-            object,
-            format!("share an image with {field}"),
-            reason,
-        ))
+        self.check_within_vulkan(object)?;
+        let (levels, layers) = (self.levels, self.layers);
+        if levels > 1 && layers > 1 {
+            let reason = "CUDA and Vulkan lay out images with both levels and layers differently";
+            let field = format!("mipLevels {levels}, arrayLayers {layers}");
+            return Err(refused(object, field, reason.into()));
+        }
+        Ok(())
+    }
+
+    /// Same as [`ImageInfo::check`], for an image that only `VkDevice`s share.
+    ///
+    /// Such an image may have both levels and layers.
+    ///
+    /// # Errors
+    /// Same errors as [`ImageInfo::check`].
+    pub fn check_within_vulkan(&self, object: &Object) -> Result<()> {
+        match self.obstacle() {
+            Some((field, reason)) => Err(refused(object, field, reason)),
+            None => Ok(()),
+        }
     }
 
     /// The first field that cannot be shared, with its value, and the reason.
@@ -365,10 +378,6 @@ impl ImageInfo {
             let reason = format!("an image of {width}×{height}×{depth} texels has {possible}");
             return refused(format!("mipLevels {levels}"), &reason);
         }
-        if levels > 1 && layers > 1 {
-            let reason = "CUDA and Vulkan lay out images with both levels and layers differently";
-            return refused(format!("mipLevels {levels}, arrayLayers {layers}"), reason);
-        }
         self.obstacle_of_usage(usage)
     }
 
@@ -397,6 +406,10 @@ impl ImageInfo {
         }
         None
     }
+}
+
+fn refused(object: &Object, field: String, reason: String) -> Error {
+    Error::unsupported(object, format!("share an image with {field}"), reason)
 }
 
 fn nonempty(usage: ImageUsage) -> Option<ImageUsage> {
@@ -475,5 +488,8 @@ mod tests {
             panic!("{changed:?} is not refused");
         };
         assert_eq!(asked, format!("share an image with {field}"));
+        // Levels with layers are CUDA's obstacle alone.
+        let is_fine = changed.check_within_vulkan(&object).is_ok();
+        assert_eq!(is_fine, changed.levels > 1 && changed.layers > 1);
     }
 }

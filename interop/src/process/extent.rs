@@ -34,10 +34,7 @@ impl Resource {
     fn size(&self) -> u64 {
         match self {
             Self::Buffer(size) => *size,
-            Self::Image(info) => {
-                let levels = (0..info.levels).map(|level| info.level_size(level));
-                levels.fold(0, u64::saturating_add)
-            }
+            Self::Image(info) => info.size(),
         }
     }
 }
@@ -164,7 +161,7 @@ fn read_image(from: &mut Reader<'_>) -> Result<ImageInfo, Malformed> {
     info.layers = from.u32("a count of layers")?;
     info.usage = ImageUsage::from_bits_retain(from.u32("the usage of an image")?);
     // Callers may then count up to the number of levels.
-    let checked = info.check(&Object::new("image", "offered"));
+    let checked = info.check_within_vulkan(&Object::new("image", "offered"));
     checked.map_err(|error| Malformed::new("an image that can be shared", error))?;
     Ok(info)
 }

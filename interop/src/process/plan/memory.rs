@@ -14,7 +14,7 @@ use syncline_core::{
     handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, SharedWords, WordsFd},
 };
 #[cfg(feature = "vulkan")]
-use syncline_core::{error::Object, image::ImageInfo};
+use syncline_core::{error::Object, image::ImageInfo, info::BackendKind};
 
 use super::execution::Execution;
 use crate::any::Device;
@@ -116,8 +116,8 @@ impl Plan {
     ///
     /// # Errors
     /// Same errors as [`Plan::memory_across`]. [`Error::Unsupported`] for an image that cannot be
-    /// shared ([`ImageInfo::check`]), and the errors of [`vulkan::Device::export_image`] and
-    /// [`vulkan::Device::import_image`].
+    /// shared ([`ImageInfo::check`], or [`ImageInfo::check_within_vulkan`] without CUDA), and the
+    /// errors of [`vulkan::Device::export_image`] and [`vulkan::Device::import_image`].
     #[cfg(feature = "vulkan")]
     pub fn image_across(
         &self,
@@ -127,7 +127,7 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<Vec<(PartyId, Image)>> {
-        info.check(&Object::new("image", label))?;
+        self.require_image(info, &Object::new("image", label))?;
         let execution = Execution::new(self, "image", label, devices, peers, timeout)?;
         execution.make_memory(*info)
     }
@@ -150,11 +150,23 @@ impl Plan {
         peers: &[&Endpoint],
         timeout: Duration,
     ) -> Result<Vec<(PartyId, Image)>> {
+        self.require_image(image.info(), image.object())?;
         let execution = Execution::new(self, "image", label, devices, peers, timeout)?;
         execution.require_memory()?;
         execution.require_owner(image.object(), &image.allocation().device())?;
         let (info, offset) = (*image.info(), image.offset_in_allocation());
         execution.hand_out(info, Image::Vulkan(image.clone()), offset, &image.export()?)
+    }
+
+    /// Refuses an image that the devices of the plan do not share.
+    #[cfg(feature = "vulkan")]
+    fn require_image(&self, info: &ImageInfo, image: &Object) -> Result<()> {
+        let is_cuda = |party: &&Party| party.backend() == Some(BackendKind::Cuda);
+        let mut with_cuda = self.parties().iter().filter(is_cuda);
+        match with_cuda.any(|party| party.needs().contains(Needs::MEMORY)) {
+            true => info.check(image),
+            false => info.check_within_vulkan(image),
+        }
     }
 }
 
