@@ -151,6 +151,27 @@ fn exclusive_image(device: &Device, info: &ImageInfo) -> Result<vk::Image, vk::R
     unsafe { device.raw().create_image(&info, None) }
 }
 
+/// True if the device says that it exports images of two dimensions with these properties.
+pub(crate) fn exports_images(device: &Device, info: &ImageInfo) -> bool {
+    let handle_type = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+    let mut handles = vk::PhysicalDeviceExternalImageFormatInfo::default().handle_type(handle_type);
+    let transfers = vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
+    let asked = vk::PhysicalDeviceImageFormatInfo2::default()
+        .format(vk::Format::from_raw(info.format.to_vk() as i32))
+        .ty(vk::ImageType::TYPE_2D)
+        .usage(transfers | vk::ImageUsageFlags::from_raw(info.usage.bits()))
+        .push_next(&mut handles);
+    let mut answer = vk::ExternalImageFormatProperties::default();
+    let mut found = vk::ImageFormatProperties2::default().push_next(&mut answer);
+    // SAFETY: valid structures, and the physical device of this instance.
+    let has = unsafe {
+        let instance = device.instance();
+        instance.get_physical_device_image_format_properties2(device.physical(), &asked, &mut found)
+    };
+    let can = answer.external_memory_properties.external_memory_features;
+    has.is_ok() && can.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE)
+}
+
 /// The first device-local memory type of these, as an engine takes it.
 fn device_local(device: &Device, allowed: u32) -> Result<u32, Stop> {
     // SAFETY: the physical device of this instance.

@@ -1,5 +1,6 @@
 //! X9, D4, E5: images that two devices share.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline::backend::{Device as _, Queue as _};
@@ -8,7 +9,8 @@ use syncline::{Buffer, Device, Error, Image, QueueKind, Recorder, SharedImage};
 
 use super::super::devices::{look, open_again};
 use super::super::{DELAY, LONG_DELAY, shows};
-use crate::case::{Stop, Verdict, check, check_error, end_process};
+use crate::arena::{Arena, exports_images, wait_until_dropped};
+use crate::case::{Stop, Verdict, check, check_error, end_process, note};
 use crate::footprint::grows_nothing;
 use crate::texels::{PLAIN, SHAPES, cut, shape, texels, used, words_of};
 use crate::user::{Point, Queue};
@@ -188,24 +190,36 @@ fn surfaces_are_not_compressed(image: &Image) -> Verdict {
     Ok(())
 }
 
-/// Formats that the driver does not have are refused with the name of the field.
+/// Each format that Vulkan's device exports is shared. The others are refused by their name.
 fn every_format(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
-    let link = super::linked(world.left.library(), world.right.library());
+    let libraries = [world.left.library(), world.right.library()];
+    let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
+        return Stop::fail("no side is Vulkan's");
+    };
+    let link = super::linked(libraries[0], libraries[1]);
+    let mut count = 0;
     for &format in Format::ALL {
         let info = used(format, PLAIN.usage);
+        let is_needed = exports_images(device, &info) || FORMATS.contains(&format);
         match link.image(&info) {
             Ok(shared) => {
+                check!(
+                    is_needed,
+                    "{format:?} is shared, which the device does not export"
+                );
                 let images = views(&shared);
                 exchange(world, &images, 2)?;
                 images.iter().try_for_each(surfaces_are_not_compressed)?;
+                count += 1;
             }
-            Err(Error::Unsupported { asked, .. }) if !FORMATS.contains(&format) => {
+            Err(Error::Unsupported { asked, .. }) if !is_needed => {
                 check!(asked.contains("format"), "{format:?}: {asked}");
             }
             Err(error) => return Stop::fail(format!("{format:?}: {error}")),
         }
     }
+    note(format!("{count} of {} formats", Format::ALL.len()));
     Ok(())
 }
 
@@ -422,10 +436,6 @@ fn discarded(world: &World<Equipped>) -> Verdict {
 
 /// Both sides use an image in memory of the application, at its offset. The memory is kept.
 fn application(world: &World<Equipped>) -> Verdict {
-    use std::sync::Arc;
-
-    use crate::arena::{Arena, wait_until_dropped};
-
     let libraries = [world.left.library(), world.right.library()];
     let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
         return Stop::skip("only Vulkan's images are adopted");
@@ -567,10 +577,6 @@ fn lost(world: &World<Equipped>) -> Verdict {
 
 /// Copies between an image and buffers with bytes of it are refused. Those beside it are not.
 fn overlapping(world: &World<Equipped>) -> Verdict {
-    use std::sync::Arc;
-
-    use crate::arena::Arena;
-
     /// More than a copied level has.
     const NEAR: u64 = 16 << 10;
     let libraries = [world.left.library(), world.right.library()];
