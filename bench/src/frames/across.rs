@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
+#[cfg(feature = "vulkan")]
+use syncline::info::BackendKind;
 use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
 use syncline::process::Endpoint;
 use syncline::{
@@ -14,7 +16,7 @@ use syncline::{
 };
 
 use super::scene::View;
-use super::stage::{Consumer, Producer};
+use super::stage::{Between, Consumer, Producer};
 use super::{DELAY, READBACKS, SLOTS, Size, TIMEOUT, pixels};
 
 /// Time-out for the other process's part of the setup.
@@ -29,6 +31,102 @@ pub enum Role {
     Consumer,
 }
 
+/// The slots of one process, and the plans of the timelines that order them.
+struct Setup {
+    /// The device that the timelines are for.
+    device: Device,
+    plans: [Plan; 2],
+    slots: Between,
+    relay: Option<Relay>,
+}
+
+impl Setup {
+    /// Makes the slots that `device` uses.
+    ///
+    /// The slots are images or buffers that both processes have. Otherwise they are memory of the
+    /// device, and a worker of each process copies to and from shared host memory.
+    fn new(role: Role, device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
+        let native = Needs::MEMORY | Needs::NATIVE;
+        match plans(role, device, endpoint, native) {
+            Ok(plans) => Ok(Self {
+                device: device.clone(),
+                slots: slots(&plans[0], device, size, endpoint)?,
+                plans,
+                relay: None,
+            }),
+            Err(Error::Conflict(_)) => Self::with_relay(role, device, size, endpoint),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn with_relay(role: Role, device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
+        let host = host::Device::new();
+        let plans = plans(role, &host, endpoint, Needs::empty())?;
+        let mut words = Vec::new();
+        for label in labels() {
+            words.push(match role {
+                Role::Consumer => endpoint.receive_words(&label, size.bytes(), SETUP)?,
+                Role::Producer => {
+                    let words = SharedWords::new(size.bytes())?;
+                    endpoint.send_words(&label, &words, SETUP)?;
+                    words
+                }
+            });
+        }
+        let slots = visible(device, size, SLOTS)?;
+        let worker = host.queue(QueueKind::Transfer, "carry")?;
+        let relay = Relay::new(worker, words, slots.clone())?;
+        Ok(Self {
+            device: Device::Host(host),
+            plans,
+            slots: slots.into(),
+            relay: Some(relay),
+        })
+    }
+
+    fn shares(&self) -> &'static str {
+        self.slots.shares(self.relay.is_some())
+    }
+
+    /// Makes the timelines. No frame begins in a process before both have called this.
+    fn timelines(&self, endpoint: &Endpoint) -> Result<Shared> {
+        let devices = std::slice::from_ref(&self.device);
+        let make = |plan: &Plan, label| plan.make_across(label, 0, devices, &[endpoint], SETUP);
+        Ok(Shared {
+            produced: make(&self.plans[0], "produced")?,
+            consumed: make(&self.plans[1], "consumed")?,
+            party: Party::of(&self.device).id(),
+            shares: self.shares(),
+        })
+    }
+}
+
+fn labels() -> impl Iterator<Item = String> {
+    (0..SLOTS).map(|slot| format!("slot {slot}"))
+}
+
+/// Images of heights if Vulkan draws them, and buffers otherwise.
+fn slots(plan: &Plan, device: &Device, size: Size, endpoint: &Endpoint) -> Result<Between> {
+    let (devices, peers) = ([device.clone()], [endpoint]);
+    #[cfg(feature = "vulkan")]
+    if plan.parties().iter().any(|party| {
+        party.needs().contains(Needs::WAIT) && party.backend() == Some(BackendKind::Vulkan)
+    }) {
+        let mut images = Vec::new();
+        for label in labels() {
+            let made = plan.image_across(&label, &super::heights(size), &devices, &peers, SETUP)?;
+            images.extend(made.into_iter().map(|(_, image)| image));
+        }
+        return Ok(Between::Images(images));
+    }
+    let mut buffers = Vec::new();
+    for label in labels() {
+        let made = plan.memory_across(&label, size.bytes(), &devices, &peers, SETUP)?;
+        buffers.extend(made.into_iter().map(|(_, memory)| memory));
+    }
+    Ok(buffers.into())
+}
+
 /// Objects that both processes have, as one of them sees them.
 struct Shared {
     /// Reaches n when frame n is in its slot.
@@ -37,66 +135,11 @@ struct Shared {
     consumed: Made,
     /// The party of this process in both plans.
     party: syncline::negotiate::PartyId,
+    /// What both devices share.
+    shares: &'static str,
 }
 
 impl Shared {
-    /// Makes the timelines and the slots that `device` uses.
-    ///
-    /// The slots are memory that both processes have. Otherwise they are memory of the device, and
-    /// a worker of each process copies to and from shared host memory.
-    fn new(
-        role: Role,
-        device: &Device,
-        size: Size,
-        endpoint: &Endpoint,
-    ) -> Result<(Self, Vec<Buffer>, Option<Relay>)> {
-        let native = Needs::MEMORY | Needs::NATIVE;
-        let label = |slot: usize| format!("slot {slot}");
-        let bytes = size.bytes();
-        let mut slots = Vec::new();
-        let (who, plans, relay) = match plans(role, device, endpoint, native) {
-            Ok(plans) => {
-                let devices = [device.clone()];
-                for slot in 0..SLOTS {
-                    let label = label(slot);
-                    let made =
-                        plans[0].memory_across(&label, bytes, &devices, &[endpoint], SETUP)?;
-                    slots.extend(made.into_iter().map(|(_, memory)| memory));
-                }
-                (device.clone(), plans, None)
-            }
-            Err(Error::Conflict(_)) => {
-                let host = host::Device::new();
-                let plans = plans(role, &host, endpoint, Needs::empty())?;
-                let mut words = Vec::new();
-                for slot in 0..SLOTS {
-                    let label = label(slot);
-                    words.push(match role {
-                        Role::Consumer => endpoint.receive_words(&label, bytes, SETUP)?,
-                        Role::Producer => {
-                            let words = SharedWords::new(bytes)?;
-                            endpoint.send_words(&label, &words, SETUP)?;
-                            words
-                        }
-                    });
-                }
-                slots = visible(device, size, SLOTS)?;
-                let worker = host.queue(QueueKind::Transfer, "carry")?;
-                let relay = Relay::new(worker, words, slots.clone())?;
-                (Device::Host(host), plans, Some(relay))
-            }
-            Err(error) => return Err(error),
-        };
-        let devices = std::slice::from_ref(&who);
-        let make = |plan: &Plan, label| plan.make_across(label, 0, devices, &[endpoint], SETUP);
-        let shared = Self {
-            produced: make(&plans[0], "produced")?,
-            consumed: make(&plans[1], "consumed")?,
-            party: Party::of(&who).id(),
-        };
-        Ok((shared, slots, relay))
-    }
-
     fn mechanism(&self) -> Mechanism {
         self.produced.plan().mechanism()
     }
@@ -190,12 +233,13 @@ impl Producing {
     /// # Errors
     /// The reason why the two cannot do it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
-        let (shared, slots, relay) = Shared::new(Role::Producer, device, size, endpoint)?;
+        let setup = Setup::new(Role::Producer, device, size, endpoint)?;
+        let shared = setup.timelines(endpoint)?;
         let consumed = shared.consumed.wait_only(shared.party)?;
         Ok(Self {
             queue: device.queue(QueueKind::Compute, "simulate")?,
-            stage: Producer::new(device, size, slots)?,
-            relay,
+            stage: Producer::new(device, size, setup.slots)?,
+            relay: setup.relay,
             produced: shared.produced.signal_only(shared.party)?,
             ring: Slots::new(consumed.clone(), SLOTS)?,
             ahead: Slots::new(consumed.clone(), 2 * SLOTS)?,
@@ -208,6 +252,12 @@ impl Producing {
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         self.shared.mechanism()
+    }
+
+    /// What both devices share. See [`Pipeline::shares`](super::Pipeline::shares).
+    #[must_use]
+    pub const fn shares(&self) -> &'static str {
+        self.shared.shares
     }
 
     /// Number of frames that the other process has consumed.
@@ -281,15 +331,23 @@ impl Consuming {
     /// # Errors
     /// The reason why the two cannot do it.
     pub fn new(device: &Device, view: View, endpoint: &Endpoint) -> Result<Self> {
-        let field = view.field();
-        let (shared, slots, relay) = Shared::new(Role::Consumer, device, field, endpoint)?;
+        let setup = Setup::new(Role::Consumer, device, view.field(), endpoint)?;
+        let slots = setup.slots.clone();
         let readbacks = visible(device, view.picture(), READBACKS)?;
+        // Before the queue, because it refuses a device that does not draw.
+        let stage = Consumer::painter(device, view, slots, readbacks.clone())?;
+        let queue = device.queue(QueueKind::Graphics, "draw")?;
+        // The producer writes new images after this process has taken them.
+        let consumer = stage.clone();
+        let begin = move |recorder: &mut Recorder<'_>| consumer.begin(recorder);
+        queue.submit(&[], begin, &[])?;
+        queue.idle(TIMEOUT)?;
+        let shared = setup.timelines(endpoint)?;
         Ok(Self {
-            // First, because it refuses a device that does not draw.
-            stage: Consumer::painter(device, view, slots, readbacks.clone())?,
-            queue: device.queue(QueueKind::Graphics, "draw")?,
+            stage,
+            queue,
             readbacks,
-            relay,
+            relay: setup.relay,
             produced: shared.produced.wait_only(shared.party)?,
             consumed: shared.consumed.signal_only(shared.party)?,
             drawn: device.timeline("drawn")?,
@@ -301,6 +359,12 @@ impl Consuming {
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         self.shared.mechanism()
+    }
+
+    /// What both devices share. See [`Pipeline::shares`](super::Pipeline::shares).
+    #[must_use]
+    pub const fn shares(&self) -> &'static str {
+        self.shared.shares
     }
 
     /// Draws `frames` frames and calls `take` with each and its number from 0.

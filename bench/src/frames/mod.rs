@@ -124,6 +124,12 @@ pub struct Pipeline {
     trace: Option<Arc<Trace>>,
 }
 
+/// The image of a slot.
+#[cfg(feature = "vulkan")]
+const fn heights(Size { width, height }: Size) -> ImageInfo {
+    ImageInfo::d2(Format::R32Sint, width, height, ImageUsage::SAMPLED)
+}
+
 /// The slots of a link.
 struct Shared {
     buffers: Vec<SharedBuffer>,
@@ -148,8 +154,7 @@ impl Shared {
     fn new(link: &Link, size: Size) -> Result<Self> {
         #[cfg(feature = "vulkan")]
         if matches!(link.right(), syncline::Device::Vulkan(_)) {
-            let Size { width, height } = size;
-            let info = ImageInfo::d2(Format::R32Sint, width, height, ImageUsage::SAMPLED);
+            let info = heights(size);
             let images: Result<Vec<_>> = (0..SLOTS).map(|_| link.image(&info)).collect();
             match images {
                 Ok(images) => {
@@ -166,14 +171,6 @@ impl Shared {
             }
         }
         Self::buffers(link, size)
-    }
-
-    const fn is_images(&self) -> bool {
-        match self.left {
-            #[cfg(feature = "vulkan")]
-            Between::Images(_) => true,
-            Between::Buffers(_) => false,
-        }
     }
 }
 
@@ -195,13 +192,8 @@ impl Pipeline {
             .then(|| host.queue(QueueKind::Transfer, "relay"))
             .transpose()?;
         let consumed = link.timeline("consumed")?;
-        let shares = match (slots.is_images(), relayed) {
-            (true, _) => "images",
-            (false, false) => "buffers",
-            (false, true) => "nothing",
-        };
         let pipeline = Self {
-            shares,
+            shares: slots.left.shares(relayed),
             producer: Producer::new(link.left(), view.field(), slots.left)?,
             consumer: Consumer::painter(link.right(), view, slots.right, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,

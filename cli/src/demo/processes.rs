@@ -213,6 +213,7 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
         }
     };
     say!("ordered by {}", producing.mechanism());
+    say!("shares     {}", producing.shares());
     match producing.run(args.frames(), !args.no_sync, endpoint) {
         Ok(()) => {
             say!("made       {} frames", args.frames());
@@ -245,6 +246,7 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     };
     if lines {
         say!("ordered by {}", consuming.mechanism());
+        say!("shares     {}", consuming.shares());
     }
     let expected = reference(view, args.frames());
     let bar = progress(args.frames());
@@ -296,6 +298,7 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
             "processes": 2,
             "consumer": name,
             "mechanism": consuming.mechanism().name(),
+            "shares": consuming.shares(),
             "size": args.size,
             "synchronized": !args.no_sync,
             "commit": syncline_conformance::COMMIT,

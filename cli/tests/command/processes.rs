@@ -41,6 +41,7 @@ fn every_frame_of_two_processes_is_right() {
     assert_eq!(report["verified"], 40);
     assert_eq!(report["processes"], 2);
     assert_eq!(report["mechanism"], "a counter in shared memory");
+    assert_eq!(report["shares"], "nothing");
 }
 
 /// The negative control: without the waits the frames are wrong.

@@ -228,8 +228,15 @@ fn every_vulkan_device_shares_images_with_cuda() {
     let devices = of(&info, "vulkan").into_iter();
     let devices: Vec<_> = devices.map(|device| device["index"].to_string()).collect();
     for device in &devices {
-        let report = demo(&["--consumer", device]);
+        for processes in [&[][..], &["--processes"]] {
+            let report = demo(&[&["--consumer", device], processes].concat());
+            assert_eq!(report["shares"], "images", "{report}");
+            assert_eq!(report["verified"], 4, "{report}");
+        }
+        // Two processes with one Vulkan device.
+        let report = demo(&["--producer", device, "--consumer", device, "--processes"]);
         assert_eq!(report["shares"], "images", "{report}");
+        assert_eq!(report["verified"], 4, "{report}");
     }
     let (out, _) = ends_with(0, "shares", &small);
     assert!(out.contains("shares     images"), "{out}");
@@ -243,6 +250,8 @@ fn every_vulkan_device_shares_images_with_cuda() {
         let report = demo(&["--producer", first, "--consumer", second]);
         assert_eq!(report["shares"], "nothing", "{report}");
     }
+    let report = demo(&["--producer", "host", "--processes"]);
+    assert_eq!(report["shares"], "nothing", "{report}");
 }
 
 /// CUDA does not draw, and the error says which devices do.

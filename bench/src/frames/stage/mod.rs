@@ -29,6 +29,7 @@ fn foreign() -> Error {
 }
 
 /// The slots between producer and consumer, as one of them sees them.
+#[derive(Clone)]
 pub(crate) enum Between {
     Buffers(Vec<Buffer>),
     #[cfg(feature = "vulkan")]
@@ -42,6 +43,16 @@ impl From<Vec<Buffer>> for Between {
 }
 
 impl Between {
+    /// What both sides share. See [`Pipeline::shares`](super::Pipeline::shares).
+    pub(crate) const fn shares(&self, is_relayed: bool) -> &'static str {
+        match self {
+            Self::Buffers(_) if is_relayed => "nothing",
+            Self::Buffers(_) => "buffers",
+            #[cfg(feature = "vulkan")]
+            Self::Images(_) => "images",
+        }
+    }
+
     pub(crate) fn buffers(self) -> Result<Vec<Buffer>> {
         match self {
             Self::Buffers(buffers) => Ok(buffers),
