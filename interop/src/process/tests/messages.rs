@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use syncline_core::{
     handle::HandleKind,
-    image::{ImageInfo, ImageUsage},
+    image::{ImageInfo, ImageType, ImageUsage},
     info::{BackendKind, Capabilities, Info, Uuid},
 };
 
@@ -232,6 +232,8 @@ fn images_are_checked_when_they_are_decoded() {
         })
     };
     assert!(Message::decode(&change(&|_| {})).is_ok());
+    // Only `VkDevice`s share an image with levels and layers. The plan tells who takes part.
+    assert!(Message::decode(&change_info(&|of| of.layers = 3)).is_ok());
     // Four levels of an image of 61 × 37 texels of 4 bytes.
     let least = 4 * (61 * 37 + 30 * 18 + 15 * 9 + 7 * 4);
     assert!(Message::decode(&change(&|of| of.size = least)).is_ok());
@@ -242,7 +244,8 @@ fn images_are_checked_when_they_are_decoded() {
     let shared = "an image that can be shared";
     refused(&change_info(&|of| of.levels = u32::MAX), shared);
     refused(&change_info(&|of| of.levels = 0), shared);
-    refused(&change_info(&|of| of.layers = 3), shared);
+    refused(&change_info(&|of| of.layers = 0), shared);
+    refused(&change_info(&|of| of.image_type = ImageType::Cube), shared);
     refused(&change_info(&|of| of.extent.width = 0), shared);
     refused(&change_info(&|of| of.extent.depth = 2), shared);
     refused(
