@@ -232,7 +232,7 @@ fn images_are_checked_when_they_are_decoded() {
         })
     };
     assert!(Message::decode(&change(&|_| {})).is_ok());
-    // Only `VkDevice`s share an image with levels and layers. The plan tells which devices take part.
+    // Only `VkDevice`s share an image with levels and layers. The plan lists the devices.
     assert!(Message::decode(&change_info(&|of| of.layers = 3)).is_ok());
     // Four levels of an image of 61 × 37 texels of 4 bytes.
     let least = 4 * (61 * 37 + 30 * 18 + 15 * 9 + 7 * 4);
