@@ -46,6 +46,9 @@ pub(crate) const SHAPES: [ImageInfo; 12] = [
     ),
 ];
 
+/// Levels with layers, which only `VkDevice`s share.
+pub(crate) const LEVELS_AND_LAYERS: ImageInfo = shape(ImageType::D2, [61, 37, 1], 4, 3);
+
 /// The words of a level. Its last word may be in part behind it.
 pub(crate) fn words_of(info: &ImageInfo, level: u32) -> usize {
     info.level_size(level).div_ceil(4) as usize

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline::backend::Queue as _;
+use syncline::image::ImageInfo;
 use syncline::negotiate::Party;
 use syncline::vulkan::Contents;
 use syncline::vulkan::ash::vk::ImageLayout;
@@ -13,9 +14,16 @@ use super::bug::Bug;
 use super::half::{Half, LATE, number};
 use crate::arena::Arena;
 use crate::case::Stop;
-use crate::texels::{SHAPES, cut, texels, words_of};
+use crate::texels::{LEVELS_AND_LAYERS, SHAPES, cut, texels, words_of};
 use crate::workload::Equipped;
 use crate::{Subject as _, Verdict, patience};
+
+/// The image with this number. The last one is only for `VkDevice`s.
+fn info_of(shape: &str) -> Result<ImageInfo, Stop> {
+    let mut all = SHAPES.into_iter().chain([LEVELS_AND_LAYERS]);
+    let found = all.nth(number(shape)? as usize);
+    found.map_or_else(|| Stop::fail(format!("there is no image {shape}")), Ok)
+}
 
 impl Half {
     /// See [`Half::run`]. Returns `None` for other commands.
@@ -49,7 +57,7 @@ impl Half {
 
     /// Carries the plan out for an image of this shape.
     fn make_image(&mut self, shape: &str) -> Verdict {
-        let mut info = SHAPES[number(shape)? as usize];
+        let mut info = info_of(shape)?;
         if Bug::DescribesAnotherImage.is_planted() {
             info.extent.width += 1;
         }
@@ -68,7 +76,8 @@ impl Half {
             Device::Vulkan(vulkan) if is_home => vulkan,
             _ => return self.make_image(shape),
         };
-        let mut info = SHAPES[number(shape)? as usize];
+        let described = info_of(shape)?;
+        let mut info = described;
         if Bug::MakesAnotherImage.is_planted() {
             std::mem::swap(&mut info.extent.width, &mut info.extent.height);
         }
@@ -76,7 +85,7 @@ impl Half {
             true => Arena::of_image(vulkan, info)?,
             false => Arena::with_image(vulkan, info)?,
         };
-        let Some(image) = Arc::new(arena).adopt_image(&SHAPES[number(shape)? as usize])? else {
+        let Some(image) = Arc::new(arena).adopt_image(&described)? else {
             return Stop::fail("the arena has no image");
         };
         let peers = [&endpoint];

@@ -1,11 +1,14 @@
 //! X9, P1, Q9: images that two processes share.
 
+use syncline::backend::Device as _;
+use syncline::info::BackendKind;
 use syncline::negotiate::{Mechanism, Needs};
 
 use crate::World;
 use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::peer::{Scene, Side};
 use crate::texels::SHAPES;
+use crate::user::Device;
 use crate::workload::Equipped;
 
 equipped_cases! {
@@ -43,6 +46,20 @@ fn images(world: &World<Equipped>) -> Verdict {
                 value += 1;
                 exchange(scene, value)?;
             }
+        }
+        // With levels and layers, which CUDA does not share.
+        let both = format!("image {}", SHAPES.len());
+        let subjects = [&world.left, &world.right];
+        let is_cuda = |of: &Device<Equipped>| of.library().info().backend == BackendKind::Cuda;
+        let has_cuda = subjects.into_iter().any(is_cuda);
+        match scene.together(&both, &both) {
+            Ok(_) if !has_cuda => {
+                value += 1;
+                exchange(scene, value)?;
+            }
+            Err(Stop::Failed(reason))
+                if has_cuda && reason.contains("mipLevels 4, arrayLayers 3") => {}
+            told => return Stop::fail(format!("{both}: {told:?}")),
         }
         value += 1;
         // The control: nothing is stored until the latch opens, and this has no wait before it.
