@@ -1,5 +1,6 @@
 //! X9, D4, E5: images that two devices share.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -490,7 +491,7 @@ fn views_outlive(world: &World<Equipped>) -> Verdict {
     let (mut seen, mut kept) = (Vec::new(), Vec::new());
     for side in [writer, 1 - writer] {
         let image = sides[side].clone();
-        let device = match &image {
+        let (device, view): (_, Option<Box<dyn Any>>) = match &image {
             #[cfg(feature = "cuda")]
             Image::Cuda(image) => {
                 let surface = image.surface(0)?;
@@ -499,12 +500,12 @@ fn views_outlive(world: &World<Equipped>) -> Verdict {
                     Error::Unsupported { reason, .. } if reason.contains("it has 1 levels")
                 );
                 let device = surface.image().allocation().device().clone();
-                kept.push(surface);
-                Device::Cuda(device)
+                (Device::Cuda(device), Some(Box::new(surface)))
             }
-            Image::Vulkan(image) => Device::Vulkan(image.allocation().device()),
+            Image::Vulkan(image) => (Device::Vulkan(image.allocation().device()), None),
             _ => return Stop::fail("the host has no images"),
         };
+        kept.push(view);
         let queue = device.queue(QueueKind::Compute, "late")?;
         let buffer = Buffer::host_visible(&device, 4 * words as u64)?;
         if side == writer {
