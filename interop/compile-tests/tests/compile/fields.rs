@@ -63,8 +63,8 @@ const OPEN: &[(&str, &[&str])] = &[
             "interop/src/negotiate/party.rs Queues",
             "interop/src/process/control.rs Received",
             "interop/src/process/control.rs Sender",
+            "interop/src/process/extent.rs Extent",
             "interop/src/process/handover.rs OutgoingObject",
-            "interop/src/process/message.rs Extent",
             "interop/src/process/message.rs Handle",
             "interop/src/process/message.rs Offer",
             "interop/src/process/parties.rs Agreed",
@@ -76,6 +76,7 @@ const OPEN: &[(&str, &[&str])] = &[
         "used by tests only",
         &[
             "backend-cuda/src/driver/emulated.rs SharedEvents",
+            "backend-cuda/src/queue/steps/tracer.rs Counts",
             "core/src/clock/truth.rs Truth",
         ],
     ),
