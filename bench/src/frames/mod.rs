@@ -166,7 +166,8 @@ impl Shared {
                         ),
                     });
                 }
-                Err(Error::CannotShare { .. }) => {}
+                // The second if a driver lacks a function or a format.
+                Err(Error::CannotShare { .. } | Error::Unsupported { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
