@@ -88,6 +88,11 @@ impl Setup {
         self.slots.shares(self.relay.is_some())
     }
 
+    /// True in the process that takes new images first (X9).
+    fn is_home(&self) -> bool {
+        self.plans[0].home().id() == Party::of(&self.device).id()
+    }
+
     /// Makes the timelines. No frame begins in a process before both have called this.
     fn timelines(&self, endpoint: &Endpoint) -> Result<Shared> {
         let devices = std::slice::from_ref(&self.device);
@@ -234,11 +239,19 @@ impl Producing {
     /// The reason why the two cannot do it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
         let setup = Setup::new(Role::Producer, device, size, endpoint)?;
+        let stage = Producer::new(device, size, setup.slots.clone())?;
+        let queue = device.queue(QueueKind::Compute, "simulate")?;
+        if setup.is_home() {
+            let producer = stage.clone();
+            let begin = move |recorder: &mut Recorder<'_>| producer.begin(recorder);
+            queue.submit(&[], begin, &[])?;
+            queue.idle(TIMEOUT)?;
+        }
         let shared = setup.timelines(endpoint)?;
         let consumed = shared.consumed.wait_only(shared.party)?;
         Ok(Self {
-            queue: device.queue(QueueKind::Compute, "simulate")?,
-            stage: Producer::new(device, size, setup.slots)?,
+            queue,
+            stage,
             relay: setup.relay,
             produced: shared.produced.signal_only(shared.party)?,
             ring: Slots::new(consumed.clone(), SLOTS)?,
@@ -337,11 +350,12 @@ impl Consuming {
         // Before the queue, because it refuses a device that does not draw.
         let stage = Consumer::painter(device, view, slots, readbacks.clone())?;
         let queue = device.queue(QueueKind::Graphics, "draw")?;
-        // The producer writes new images after this process has taken them.
-        let consumer = stage.clone();
-        let begin = move |recorder: &mut Recorder<'_>| consumer.begin(recorder);
-        queue.submit(&[], begin, &[])?;
-        queue.idle(TIMEOUT)?;
+        if setup.is_home() {
+            let consumer = stage.clone();
+            let begin = move |recorder: &mut Recorder<'_>| consumer.begin(recorder);
+            queue.submit(&[], begin, &[])?;
+            queue.idle(TIMEOUT)?;
+        }
         let shared = setup.timelines(endpoint)?;
         Ok(Self {
             stage,

@@ -86,6 +86,16 @@ impl Producer {
         })
     }
 
+    /// Records what comes before the first frame if the process of the producer takes new images
+    /// first.
+    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        match (self, recorder) {
+            #[cfg(feature = "vulkan")]
+            (Self::Vulkan(waves), Recorder::Vulkan(recorder)) => waves.begin(recorder),
+            _ => Ok(()),
+        }
+    }
+
     /// Records the steps of `frame` and the copy into `slot`, delayed by `late`.
     pub(crate) fn record(
         &self,

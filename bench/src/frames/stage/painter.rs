@@ -9,7 +9,7 @@ use syncline::Result;
 use syncline::vulkan::{self, Buffer, Contents, Recorder};
 
 use super::Between;
-use super::vulkan::{buffers, images};
+use super::vulkan::{buffers, discard, images};
 use crate::frames::scene::View;
 use crate::frames::scene::image::{Image, Memory, whole};
 use crate::frames::scene::renderer::{HEIGHTS, Renderer};
@@ -67,11 +67,10 @@ impl Painter {
 
     /// Records the first use of the shared images, which have no contents yet.
     pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let Heights::Images(images) = &self.heights else {
-            return Ok(());
-        };
-        let discard = |image| recorder.acquire_image(image, Contents::Discard, LAYOUT);
-        images.iter().try_for_each(discard)
+        match &self.heights {
+            Heights::Images(images) => discard(images, recorder),
+            Heights::Buffers(..) => Ok(()),
+        }
     }
 
     pub(crate) fn record(

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ash::vk;
 use syncline::Result;
-use syncline::vulkan::{self, Buffer, Recorder};
+use syncline::vulkan::{self, Buffer, Contents, Recorder};
 
 use super::vulkan_kernel::{Bindings, Kernel};
 use super::{Between, foreign};
@@ -61,6 +61,11 @@ impl Waves {
             roles,
             delay,
         })
+    }
+
+    /// Records the first use of the shared images, which have no contents yet.
+    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        discard(&self.images, recorder)
     }
 
     pub(crate) fn record(
@@ -163,6 +168,13 @@ impl Delay {
         }
         Ok(())
     }
+}
+
+/// Acquires new images and discards their contents.
+pub(super) fn discard(images: &[vulkan::Image], recorder: &mut Recorder<'_>) -> Result<()> {
+    let layout = vk::ImageLayout::GENERAL;
+    let mut all = images.iter();
+    all.try_for_each(|image| recorder.acquire_image(image, Contents::Discard, layout))
 }
 
 pub(super) fn images(images: &[syncline::Image]) -> Result<Vec<vulkan::Image>> {
