@@ -1,4 +1,4 @@
-//! Loses the CUDA device of one role in the middle of the frames, and reports how the demo ends.
+//! Loses the CUDA device of the producer in the middle of the frames, and reports how it ends.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -7,7 +7,6 @@ use serde_json::json;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Error, Inventory, QueueKind, Recorder, connect, info::BackendKind};
 
-use super::kill::Victim;
 use super::processes::{LEFT_ALONE, Until};
 use super::{Args, reference};
 use crate::failure::Failure;
@@ -24,15 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a faulting kernel after half of the frames.
 ///
 /// Ends with [`LEFT_ALONE`] if the device is lost and the rest of the demo ends with that cause.
-pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failure> {
     let pair = super::choose(inventory, args)?;
-    let (device, name) = match role {
-        Victim::Producer => (&pair.producer, &pair.names[0]),
-        Victim::Consumer => (&pair.consumer, &pair.names[1]),
-    };
+    let (device, name) = (&pair.producer, &pair.names[0]);
     if device.info().backend != BackendKind::Cuda {
         return Err(Failure::Words(format!(
-            "--fault runs a faulting kernel, which needs a CUDA device, and the {role} is {name}"
+            "--fault runs a faulting kernel, which needs a CUDA device, and the producer is {name}"
         )));
     }
     let equipped = Equipped::new(device.clone())?;
@@ -66,7 +62,7 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
         // The queues had all frames before the device was lost.
         Ok(()) => fault_told.filter(is_lost).ok_or_else(|| {
             Failure::Words(format!(
-                "all {} frames were made, although the {role} has run a faulting kernel",
+                "all {} frames were made, although the producer has run a faulting kernel",
                 args.frames()
             ))
         })?,
@@ -74,7 +70,7 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
     let words = until.in_words(args.frames());
     if args.json {
         let report = json!({
-            "lost": role.to_string(),
+            "lost": "producer",
             "device": name,
             "mechanism": link.mechanism().name(),
             "cause": lost.root().to_string(),
@@ -90,7 +86,7 @@ pub(super) fn run(args: &Args, role: Victim, inventory: &Inventory) -> Result<Ex
         say!("{}", serde_json::to_string_pretty(&report)?);
     }
     complain(format_args!(
-        "error: the {role} is lost: {}; {words}",
+        "error: the producer is lost: {}; {words}",
         lost.root()
     ));
     Ok(ExitCode::from(if until.wrong == 0 {

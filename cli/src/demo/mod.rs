@@ -80,9 +80,9 @@ pub(crate) struct Args {
     /// Load the Vulkan validation layer and count what it complains about
     #[arg(long)]
     validation: bool,
-    /// Lose the CUDA device of this role after half of the frames, and tell how the demo ends
-    #[arg(long, value_name = "ROLE", conflicts_with_all = FAULT_CONFLICTS)]
-    fault: Option<kill::Victim>,
+    /// Lose the CUDA device that simulates after half of the frames, and tell how the demo ends
+    #[arg(long, value_name = "ROLE", value_parser = ["producer"], conflicts_with_all = FAULT_CONFLICTS)]
+    fault: Option<String>,
     #[command(flatten)]
     across: processes::Options,
     #[command(flatten)]
@@ -142,8 +142,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.across.any() {
         return processes::run(args, &inventory);
     }
-    if let Some(role) = args.fault {
-        return fault::run(args, role, &inventory);
+    if args.fault.is_some() {
+        return fault::run(args, &inventory);
     }
     let traced = args.files.prepare()?;
     let pair = choose(&inventory, args)?;

@@ -372,6 +372,9 @@ fn a_lost_producer_ends_the_demo() {
         ends_with(3, "fault", &[&few[..], &["producer"]].concat());
     }
     let (_, said) = ends_with(2, "fault", &[&fault[..], &["consumer"]].concat());
+    assert!(said.contains("possible values: producer"), "{said}");
+    let host = ["producer", "--producer", "host"];
+    let (_, said) = ends_with(2, "fault", &[&fault[..], &host].concat());
     assert!(said.contains("needs a CUDA device"), "{said}");
 }
 
