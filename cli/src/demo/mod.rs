@@ -23,7 +23,7 @@ use syncline::{Device, Found, Inventory, connect, info::BackendKind};
 use self::runs::{Runs, rounded};
 use crate::failure::Failure;
 use crate::output::say;
-use syncline_bench::frames::compute::reference::Reference;
+use syncline_bench::frames::compute::{STEPS_PER_FRAME, reference::Reference};
 use syncline_bench::frames::scene::{View, reference::draw};
 use syncline_bench::frames::{Order, Pipeline};
 use syncline_conformance::inventory::{device_lines, left_out};
@@ -93,7 +93,8 @@ impl Args {
     /// How many frames to make.
     fn frames(&self) -> u32 {
         let usual = if self.window {
-            u32::MAX
+            // Days of frames. The number of each step fits into 32 bits.
+            u32::MAX / STEPS_PER_FRAME
         } else {
             usual(300, 60)
         };
