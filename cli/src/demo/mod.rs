@@ -125,6 +125,8 @@ struct Verdict {
     made: u32,
     verified: u32,
     wrong: u32,
+    /// Compared frames without waits, and how many of them were wrong. Only counted in a window.
+    unordered: Option<[u32; 2]>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -187,7 +189,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "why": link.why(),
             "shares": shares,
             "size": args.size,
-            "synchronized": !args.no_sync,
+            // The waits can change in a window.
+            "synchronized": (!args.window).then_some(!args.no_sync),
+            "unordered": verdict.unordered.map(|[compared, _]| compared),
+            "unordered_wrong": verdict.unordered.map(|[_, wrong]| wrong),
             "fps": fps.map(|(fps, _)| rounded(fps)),
             "fps_host_synchronized": fps.map(|(_, usual)| rounded(usual)),
             "trace": trace,

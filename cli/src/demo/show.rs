@@ -60,13 +60,20 @@ impl Comparer {
         }
     }
 
-    /// Ends the thread, and returns the verdicts that nothing has received yet.
-    fn finish(self) -> Vec<(usize, bool)> {
-        drop(self.frames);
-        // Fails if it has panicked. There are fewer verdicts then.
-        let _ = self.thread.join();
-        self.verdicts.iter().collect()
+    fn compare(&self, given: Given) -> Result<(), Failure> {
+        self.frames.send(given).map_err(|_| panicked())
     }
+
+    /// Ends the thread, and returns the verdicts that nothing has received yet.
+    fn finish(self) -> Result<Vec<(usize, bool)>, Failure> {
+        drop(self.frames);
+        self.thread.join().map_err(|_| panicked())?;
+        Ok(self.verdicts.iter().collect())
+    }
+}
+
+fn panicked() -> Failure {
+    Failure::Words("the thread that compares frames has panicked".into())
 }
 
 /// The compared frames between two switches.
@@ -112,7 +119,7 @@ fn title(fps: f64, took: [Option<i64>; 2], stretch: &Stretch) -> String {
 
 /// Shows frames until the user closes the window.
 ///
-/// Counts the compared frames that were synchronized.
+/// Counts the compared frames that were synchronized apart from the others.
 pub(super) fn frames(
     args: &Args,
     window: &Window,
@@ -151,10 +158,7 @@ pub(super) fn frames(
         }
         if compared.is_none_or(|at: Instant| at.elapsed() >= COMPARED) {
             compared = Some(Instant::now());
-            // Fails if the thread has panicked. No frame is counted then.
-            let _ = comparer
-                .frames
-                .send((frame, stretches.len() - 1, rgba.to_vec()));
+            comparer.compare((frame, stretches.len() - 1, rgba.to_vec()))?;
         }
         window.put(rgba)?;
         made += 1;
@@ -181,7 +185,7 @@ pub(super) fn frames(
         }
         Ok::<_, Failure>((!is_closed).then_some(wanted))
     })?;
-    count(&mut stretches, comparer.finish());
+    count(&mut stretches, comparer.finish()?);
     let sum = |is_synchronized: bool| {
         let of = |stretch: &&Stretch| (stretch.order != Order::None) == is_synchronized;
         let of = stretches.iter().filter(of);
@@ -197,5 +201,30 @@ pub(super) fn frames(
         made,
         verified: judged - wrong,
         wrong,
+        unordered: Some([others, others_wrong]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic, reason = "the panic that is tested")]
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_comparing_thread_is_a_failure() {
+        let (frames, given) = sync_channel(1);
+        let (_, verdicts) = channel();
+        let comparer = Comparer {
+            frames,
+            verdicts,
+            thread: thread::spawn(move || {
+                drop(given);
+                panic!("on purpose");
+            }),
+        };
+        // The first frame may be sent before the thread drops the receiver.
+        while comparer.compare((0, 0, Vec::new())).is_ok() {}
+        assert!(comparer.finish().is_err());
+    }
 }

@@ -212,6 +212,26 @@ fn a_number_of_frames_ends_the_window() {
         (&40.into(), &0.into())
     );
     assert!(report["verified"].as_u64() >= Some(1), "{report}");
+    assert_eq!(report["unordered"], 0);
+    assert!(report["synchronized"].is_null(), "{report}");
+}
+
+#[test]
+fn frames_without_waits_are_counted_apart() {
+    let Some((_server, display)) = server("window-unordered") else {
+        return;
+    };
+    let without = ["--software", "--frames", "20", "--json", "--no-sync"];
+    let output = demo(&display, &without).output();
+    let output = output.expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = json(&String::from_utf8(output.stdout).expect("UTF-8"));
+    for (key, count) in [("frames", 20), ("verified", 0), ("wrong", 0)] {
+        assert_eq!(report[key], count, "{report}");
+    }
+    assert!(report["unordered"].as_u64() >= Some(1), "{report}");
+    assert!(report["unordered_wrong"].is_u64(), "{report}");
+    assert!(report["synchronized"].is_null(), "{report}");
 }
 
 #[test]
