@@ -1,6 +1,7 @@
 //! A window of X11 that shows frames.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::Display;
 
 use x11rb::connection::Connection as _;
@@ -36,10 +37,13 @@ pub(super) struct Window {
     id: u32,
     context: u32,
     size: Size,
-    /// The message of a window manager when the user closes the window.
+    /// The type of a window manager's messages, and the message when the user closes the window.
+    protocols: u32,
     close: u32,
     /// Keys that have the letter S.
     switches: Vec<u8>,
+    /// The key and the time of the last event, if it was a release.
+    released: Cell<Option<(u8, u32)>>,
 }
 
 impl Window {
@@ -77,10 +81,12 @@ impl Window {
         let switches = (setup.min_keycode..=setup.max_keycode).zip(symbols);
         let switches = switches.filter(|(_, symbols)| SWITCH.iter().any(|of| symbols.contains(of)));
         let switches = switches.map(|(key, _)| key).collect();
-        let made = |id, context| -> Result<u32, ReplyError> {
+        let made = |id, context| -> Result<[u32; 2], ReplyError> {
             let options = CreateWindowAux::new()
                 .background_pixel(screen.black_pixel)
-                .event_mask(EventMask::KEY_PRESS | EventMask::STRUCTURE_NOTIFY);
+                .event_mask(
+                    EventMask::KEY_PRESS | EventMask::KEY_RELEASE | EventMask::STRUCTURE_NOTIFY,
+                );
             let class = WindowClass::INPUT_OUTPUT;
             let (width, height) = (size.width as u16, size.height as u16);
             let (depth, visual) = (screen.root_depth, screen.root_visual);
@@ -110,18 +116,20 @@ impl Window {
             let (replace, atom) = (PropMode::REPLACE, AtomEnum::ATOM);
             server.change_property32(replace, id, protocols, atom, &[close])?;
             server.map_window(id)?.check()?;
-            Ok(close)
+            Ok([protocols, close])
         };
         let id = server.generate_id().map_err(words)?;
         let context = server.generate_id().map_err(words)?;
-        let close = made(id, context).map_err(words)?;
+        let [protocols, close] = made(id, context).map_err(words)?;
         let window = Self {
             server,
             id,
             context,
             size,
+            protocols,
             close,
             switches,
+            released: Cell::new(None),
         };
         let titled = window.set_title("syncline: opening the devices");
         titled
@@ -164,11 +172,20 @@ impl Window {
     /// The next event that counts, if one has come.
     pub(super) fn input(&self) -> Result<Option<Input>, Failure> {
         while let Some(event) = self.server.poll_for_event().map_err(gone)? {
+            let released = self.released.take();
             match event {
-                Event::KeyPress(key) if self.switches.contains(&key.detail) => {
+                Event::KeyRelease(key) => self.released.set(Some((key.detail, key.time))),
+                // A key that is held repeats: a release and a press at the same time.
+                Event::KeyPress(key)
+                    if self.switches.contains(&key.detail)
+                        && released != Some((key.detail, key.time)) =>
+                {
                     return Ok(Some(Input::Switch));
                 }
-                Event::ClientMessage(said) if said.data.as_data32()[0] == self.close => {
+                Event::ClientMessage(said)
+                    if (said.type_, said.format) == (self.protocols, 32)
+                        && said.data.as_data32()[0] == self.close =>
+                {
                     return Ok(Some(Input::Close));
                 }
                 Event::DestroyNotify(_) => return Ok(Some(Input::Close)),
