@@ -47,7 +47,14 @@ struct Bench {
     eight: [Timeline; 8],
     opener: Opener,
     kept: Arc<dyn Any + Send + Sync>,
+    shared: Shared,
 }
+
+/// More shared buffers than the driver is told of at once, if the device exports buffers.
+#[cfg(feature = "vulkan")]
+type Shared = Arc<[syncline::vulkan::Buffer]>;
+#[cfg(not(feature = "vulkan"))]
+type Shared = Arc<[()]>;
 
 /// A thread that signals the gate a little later than it is asked, so that a wait parks.
 struct Opener {
@@ -125,6 +132,7 @@ impl Bench {
             told,
             heard,
             kept: Arc::new(0_u64),
+            shared: shared(device)?,
         };
         bench.start()?;
         Ok(bench)
@@ -182,6 +190,25 @@ fn published(device: &Device) -> Result<Timeline> {
     let line = device.timeline("published")?;
     line.publish(page.counter().clone(), Page::Beside)?;
     Ok(line)
+}
+
+/// Creates five shared buffers on a device of Vulkan that exports buffers.
+#[cfg(feature = "vulkan")]
+fn shared(device: &Device) -> Result<Shared> {
+    let Device::Vulkan(device) = device else {
+        return Ok(Shared::default());
+    };
+    let made = (0..5).map(|_| device.export_buffer(4));
+    match made.collect::<Result<Vec<_>>>() {
+        Err(Error::Unsupported { .. }) => Ok(Shared::default()),
+        made => Ok(made?.into_iter().map(|(buffer, _)| buffer).collect()),
+    }
+}
+
+#[cfg(not(feature = "vulkan"))]
+#[allow(clippy::unnecessary_wraps, reason = "other devices fail")]
+fn shared(_: &Device) -> Result<Shared> {
+    Ok(Shared::default())
 }
 
 /// Creates a bridge from the device to the host.
@@ -411,6 +438,25 @@ pub const OPERATIONS: [Operation; 17] = [
         bench.left.idle(PATIENCE)
     }),
 ];
+
+/// A submission that acquires five shared buffers, on Vulkan.
+///
+/// It allocates once: the list of the objects that it keeps, which are more than two.
+pub const ACQUIRES: Operation = operation("acquire_buffers", |bench, _| {
+    let shared = bench.shared.clone();
+    let acquire = move |recorder: &mut Recorder<'_>| {
+        #[cfg(feature = "vulkan")]
+        if let Recorder::Vulkan(recorder) = recorder {
+            for buffer in shared.iter() {
+                recorder.acquire(buffer)?;
+            }
+        }
+        let _ = (recorder, shared);
+        Ok(())
+    };
+    bench.left.submit(&[], acquire, &[])?;
+    bench.left.idle(PATIENCE)
+});
 
 /// An operation that breaks H1, because it allocates. A count must find it.
 pub const ALLOCATES: Operation = operation("allocate", |bench, n| {

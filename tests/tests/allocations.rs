@@ -13,7 +13,7 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::{Map, Sample};
 use syncline::info::BackendKind;
 use syncline::{Device, Inventory, ProbeOptions, QueueKind, Recorder, WaitMode};
-use syncline_conformance::steady::{self, ALLOCATES, OPERATIONS, Operation, TIMES};
+use syncline_conformance::steady::{self, ACQUIRES, ALLOCATES, OPERATIONS, Operation, TIMES};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -45,6 +45,16 @@ fn one_that_allocates_is_caught(device: &Device) -> Result<(), Failed> {
         }
         other => Err(format!("an operation that allocates is not caught: {other:?}").into()),
     }
+}
+
+/// The barriers of many buffers need no list. The kept objects do.
+fn acquires_without_a_list(device: &Device) -> Result<Completion, Failed> {
+    let counted = steady::count(device, ACQUIRES, &so_far)?;
+    if counted.each() <= 1.0 {
+        return Ok(Completion::Completed);
+    }
+    let windows = counted.windows();
+    Err(format!("allocations and reallocations for every {TIMES} times: {windows:?}").into())
 }
 
 /// A worker waits for another queue, and parks for the first time long after its start.
@@ -149,6 +159,10 @@ fn main() -> ExitCode {
             trials.push(trial.with_kind(name.clone()));
         }
         if found.info().backend == BackendKind::Vulkan {
+            let first = device.clone();
+            let test = move || acquires_without_a_list(&first?);
+            let trial = Trial::ignorable_test("acquires_without_a_list", test);
+            trials.push(trial.with_kind(name.clone()));
             let second = found.open();
             let test = move || waits_for_another_device(&device?, &second?);
             trials.push(Trial::ignorable_test("waits_for_another_device", test).with_kind(name));

@@ -37,7 +37,7 @@ impl AcquiredImages {
     }
 
     /// Notes that these barriers are recorded.
-    pub(crate) fn released(&mut self) {
+    pub(crate) fn note_released(&mut self) {
         self.released.append(&mut self.held);
     }
 

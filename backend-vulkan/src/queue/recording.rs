@@ -276,33 +276,41 @@ impl Recording {
         }
     }
 
-    /// Acquires or releases buffers and images, or changes the layouts of images, in one call.
+    /// Acquires or releases buffers and images, or changes the layouts of images.
+    ///
+    /// Calls the driver once for every four of each, so that no list is allocated.
     pub(crate) fn transfer_ownership(
         &self,
         commands: vk::CommandBuffer,
         buffers: impl IntoIterator<Item = OwnershipBarrier>,
         images: impl IntoIterator<Item = ImageBarrier>,
     ) {
-        let buffers: SmallVec<[_; 4]> = buffers.into_iter().map(Into::into).collect();
-        let images: SmallVec<[_; 4]> = images.into_iter().map(Into::into).collect();
-        if buffers.is_empty() && images.is_empty() {
-            return;
-        }
+        const AT_ONCE: usize = 4;
+        let mut buffers = buffers.into_iter().map(Into::into);
+        let mut images = images.into_iter().map(Into::into);
         let stages = vk::PipelineStageFlags::ALL_COMMANDS;
-        // SAFETY: the command buffer is begun. No render pass is open, because only the application
-        // begins one, by `unsafe` calls, and ends it (see `Recorder::command_buffer`). Every family
-        // supports the stages. The buffers and images are of this device and are kept until the
-        // submission has finished. The images have the usages that their layouts need.
-        unsafe {
-            self.device().cmd_pipeline_barrier(
-                commands,
-                stages,
-                stages,
-                vk::DependencyFlags::empty(),
-                &[],
-                &buffers,
-                &images,
-            );
+        loop {
+            let buffers: SmallVec<[_; AT_ONCE]> = buffers.by_ref().take(AT_ONCE).collect();
+            let images: SmallVec<[_; AT_ONCE]> = images.by_ref().take(AT_ONCE).collect();
+            if buffers.is_empty() && images.is_empty() {
+                return;
+            }
+            // SAFETY: the command buffer is begun. No render pass is open, because only the
+            // application begins one, by `unsafe` calls, and ends it (see
+            // `Recorder::command_buffer`). Every family supports the stages. The buffers and images
+            // are of this device and are kept until the submission has finished. The images have
+            // the usages that their layouts need.
+            unsafe {
+                self.device().cmd_pipeline_barrier(
+                    commands,
+                    stages,
+                    stages,
+                    vk::DependencyFlags::empty(),
+                    &[],
+                    &buffers,
+                    &images,
+                );
+            }
         }
     }
 
@@ -539,7 +547,7 @@ impl Recording {
             let buffers = self.acquired.iter();
             let buffers = buffers.filter_map(|buffer| buffer.release_barrier(family));
             self.transfer_ownership(commands, buffers, self.images.barriers_to_release(family));
-            self.images.released();
+            self.images.note_released();
             self.acquired.clear();
             self.has_aliases = false;
         }
