@@ -92,6 +92,9 @@ impl Device {
 
     /// Imports the memory of `handle` as one buffer.
     ///
+    /// The buffer has the size that the handle [says](MemoryInfo::content), or that of the memory
+    /// for [`MemoryContent::Whole`].
+    ///
     /// # Errors
     /// Same errors as [`Device::import_allocation`]. [`Error::Import`] for memory of an image.
     pub fn import_memory(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {

@@ -109,18 +109,20 @@ impl Device {
     /// Imports the memory of `handle` as one buffer.
     ///
     /// Calls `vkAllocateMemory` with `VkImportMemoryFdInfoKHR`. The buffer has the size that the
-    /// handle [says](MemoryInfo::content) and all usages of Vulkan 1.0. Its memory is
-    /// dedicated if the exported memory is. Queue family ownership is transferred as for the
-    /// exported buffer: see [`Buffer::is_shared`]. Memory that CUDA has made is imported with a
-    /// memory type of this device, a device-local one if there is one.
+    /// handle [says](MemoryInfo::content), or that of the memory for [`MemoryContent::Whole`]. It
+    /// has all usages of Vulkan 1.0. Its memory is dedicated if the exported memory is. Queue
+    /// family ownership is transferred as for the exported buffer: see [`Buffer::is_shared`].
+    /// Memory that CUDA has made is imported with a memory type of this device, a device-local one
+    /// if there is one.
     ///
     /// # Errors
     /// [`Error::CannotShare`] if the handle comes from another GPU or another driver, and
     /// [`Error::Unsupported`] if the device imports no memory. Both are checked before any driver
     /// call. [`Error::Unsupported`] unless the length is a positive multiple of 4.
     /// [`Error::Import`] if the memory is too small for the buffer, or if the driver refuses the
-    /// handle. Also if dedicated memory has another size than the buffer requires, and for memory
-    /// of an image. A driver error. Each error returns the handle, still open.
+    /// handle. Also if dedicated memory has another size than the buffer requires, or is
+    /// [`MemoryContent::Whole`], and for memory of an image. A driver error. Each error returns the
+    /// handle, still open.
     pub fn import_buffer(&self, handle: MemoryFd) -> Result<Buffer, Rejected<MemoryFd>> {
         let imported = self.require_memory(&handle).and_then(|()| {
             let length = match handle.info().content {
@@ -129,6 +131,12 @@ impl Device {
                     return Err(memory_refused(self.object(), &handle, reason));
                 }
                 MemoryContent::Buffer(length) => length,
+                _ if handle.info().dedicated => {
+                    let reason =
+                        "it was made for one resource alone, which the handle does not say";
+                    return Err(memory_refused(self.object(), &handle, reason));
+                }
+                // `MemoryContent::Whole`.
                 _ => handle.info().size,
             };
             let usage = vk::BufferUsageFlags::empty();

@@ -402,6 +402,12 @@ fn a_memory_handle_that_does_not_fit_is_returned() {
         let handle = unsafe { MemoryFd::from_fd(large_fd, origin(), alone(large, 4096)) };
         let (error, _) = refused("memory of a larger buffer", handle);
         assert!(matches!(error, Error::Import { .. }), "{error}");
+        let mut whole = info;
+        whole.content = MemoryContent::Whole;
+        // SAFETY: refused, because dedicated memory is for one buffer or image.
+        let handle = unsafe { MemoryFd::from_fd(fd, origin(), whole) };
+        let (error, fd) = refused("dedicated memory of anything", handle);
+        assert!(matches!(error, Error::Import { .. }), "{error}");
         // SAFETY: the same properties as at the export.
         let handle = unsafe { MemoryFd::from_fd(fd, origin(), info) };
         assert_eq!(theirs.import_buffer(handle).unwrap().size(), 4096);

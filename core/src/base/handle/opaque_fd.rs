@@ -38,6 +38,10 @@ impl MemoryInfo {
 #[non_exhaustive]
 pub enum MemoryContent {
     /// Any buffers and images at offsets, which the importer knows.
+    ///
+    /// `import_allocation` takes such memory. `cuda::Device::import_memory` and
+    /// `vulkan::Device::import_buffer` take it as one buffer of the whole size. The latter refuses
+    /// it if it is dedicated, because it makes the buffer again.
     Whole,
     /// The buffer of so many bytes at its start. Drivers round allocations up.
     Buffer(u64),
