@@ -336,7 +336,8 @@ impl Image {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the image does not have the level, if the buffer is too small, or
-    /// if both have bytes of one allocation in common.
+    /// if both have bytes of one allocation in common. The image has at least the bytes of its
+    /// levels. CUDA does not tell how many more.
     pub(crate) fn copy(&self, level: u32, buffer: &Buffer, is_source: bool) -> Result<Copy3d> {
         let info = self.info();
         let array = CopySide::array(self.array(level)?);

@@ -256,8 +256,9 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if `from` is too small, or if the image does not have the level. Also
-    /// if both are in one [`Allocation`](crate::Allocation) and have bytes in common.
-    /// [`Error::WrongDevice`], or a driver error.
+    /// if both are in one [`Allocation`](crate::Allocation) and have bytes in common, as far as the
+    /// levels of the image have [bytes](syncline_core::image::ImageInfo::size): CUDA does not tell
+    /// what the image takes beyond them. [`Error::WrongDevice`], or a driver error.
     pub fn copy_buffer_to_image(&mut self, from: &Buffer, to: &Image, level: u32) -> Result<()> {
         self.copy_level(to, level, from, false)
     }
