@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline::image::ImageInfo;
+use syncline::image::{ImageInfo, ImageType};
 use syncline::vulkan;
 use syncline::vulkan::ash::vk;
 
@@ -113,13 +113,23 @@ pub(crate) fn allocate(
 fn image(raw: &vulkan::ash::Device, picture: &ImageInfo) -> Result<vk::Image, vk::Result> {
     let mut external = vk::ExternalMemoryImageCreateInfo::default().handle_types(HANDLES);
     let transfers = vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
+    let (image_type, flags) = match picture.image_type {
+        ImageType::D1 => (vk::ImageType::TYPE_1D, vk::ImageCreateFlags::empty()),
+        ImageType::D3 => (vk::ImageType::TYPE_3D, vk::ImageCreateFlags::empty()),
+        ImageType::Cube => (
+            vk::ImageType::TYPE_2D,
+            vk::ImageCreateFlags::CUBE_COMPATIBLE,
+        ),
+        _ => (vk::ImageType::TYPE_2D, vk::ImageCreateFlags::empty()),
+    };
     let info = vk::ImageCreateInfo::default()
-        .image_type(vk::ImageType::TYPE_2D)
-        .format(vk::Format::R8G8B8A8_UNORM)
+        .flags(flags)
+        .image_type(image_type)
+        .format(vk::Format::from_raw(picture.format.to_vk() as i32))
         .extent(vk::Extent3D {
             width: picture.extent.width,
             height: picture.extent.height,
-            depth: 1,
+            depth: picture.extent.depth,
         })
         .mip_levels(picture.levels)
         .array_layers(picture.layers)

@@ -1,5 +1,6 @@
 //! Own commands draw into an own image, which they take from CUDA and give back.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use syncline::prelude::*;
@@ -10,10 +11,12 @@ use syncline::{Result, Signal};
 /// Makes the image white, by a command buffer and a `vkQueueSubmit2` of the application.
 ///
 /// # Safety
-/// The command buffer is of the queue's family. No submission that has not finished has it.
+/// The command buffer is of the queue's family. No submission that has not finished has it. It is
+/// not freed before `owner` is dropped.
 pub(crate) unsafe fn draw(
     queue: &Queue,
     commands: vk::CommandBuffer,
+    owner: Arc<dyn Any + Send + Sync>,
     image: &Image,
     (wait, signal): (Point<'_>, Signal<'_>),
 ) -> Result<()> {
@@ -47,7 +50,9 @@ pub(crate) unsafe fn draw(
     }
     let kept = image.clone();
     queue.submit_raw(&[wait], &[signal], move |raw| {
-        raw.keep(Arc::new(kept)); // until the submission has finished
+        // Until the submission has finished.
+        raw.keep(owner);
+        raw.keep(Arc::new(kept));
         let waits: Vec<_> = raw.wait_infos().collect();
         let signals: Vec<_> = raw.signal_infos().collect();
         let buffers = [vk::CommandBufferSubmitInfo::default().command_buffer(commands)];

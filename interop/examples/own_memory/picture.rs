@@ -1,5 +1,6 @@
 //! Vulkan draws the image by its own commands, CUDA reads it and writes it, and Vulkan reads that.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -20,9 +21,9 @@ pub(crate) fn exchange(
 ) -> Result<()> {
     let (line, size) = (link.timeline("picture")?, image.info().level_size(0));
     let own = Commands::new(graphics).map_err(Error::work)?;
-    let order = (line.at(0), line.signal_at(1));
-    // SAFETY: a command buffer of this family, which only this call submits.
-    unsafe { draw(graphics, own.buffer, image.left(), order) }?;
+    let (commands, order) = (own.buffer, (line.at(0), line.signal_at(1)));
+    // SAFETY: a command buffer of this family, which only this call submits. Its owner destroys it.
+    unsafe { draw(graphics, commands, Arc::new(own), image.left(), order) }?;
 
     let (drawn, texels) = (
         link.right().host_buffer(size)?,
@@ -100,7 +101,7 @@ impl Commands {
 
 impl Drop for Commands {
     fn drop(&mut self) {
-        // SAFETY: made above. The submission with the command buffer has finished.
+        // SAFETY: made above. A submission with the command buffer keeps this until its end.
         unsafe { self.device.raw().destroy_command_pool(self.pool, None) };
     }
 }
