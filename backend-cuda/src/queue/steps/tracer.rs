@@ -12,6 +12,9 @@ const WANTED: &str = "SYNCLINE_STEPS";
 /// The exit code of a child that could not be traced.
 const REFUSED: i32 = 77;
 
+/// Seconds after which the system ends a child. A row takes a few.
+const LONGEST: u32 = 300;
+
 /// What a region executed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
@@ -40,12 +43,19 @@ pub(super) fn wanted() -> Option<String> {
 
 /// Runs `region` between two breakpoints, for the tracer, which traces this thread from then on.
 ///
-/// Ends the process with [`REFUSED`] if the system lets no process be traced.
+/// Ends the process with [`REFUSED`] if the system lets no process be traced. The system ends it if
+/// it takes longer than [`LONGEST`].
 pub(super) fn counted<T>(region: impl FnOnce() -> T) -> T {
     std::thread_local! { static TRACED: Cell<bool> = const { Cell::new(false) } }
-    // SAFETY: the request has no pointers.
-    if !TRACED.replace(true) && unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } != 0 {
-        std::process::exit(REFUSED);
+    if !TRACED.replace(true) {
+        // SAFETY: the calls have no pointers.
+        let refused = unsafe {
+            libc::alarm(LONGEST);
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0
+        };
+        if refused {
+            std::process::exit(REFUSED);
+        }
     }
     // SAFETY: the tracer goes on behind the breakpoint.
     unsafe { std::arch::asm!("int3") };
@@ -78,6 +88,7 @@ pub(super) fn count(child: &str, row: &str) -> Option<Vec<Counts>> {
             // SAFETY: the thread is stopped and traced by this thread.
             match libc::WSTOPSIG(status) {
                 libc::SIGTRAP => {
+                    end_with_tracer(found);
                     all.push(step_to_the_end(found));
                     resume(found, 0);
                 }
@@ -100,35 +111,47 @@ fn resume(thread: libc::pid_t, signal: i32) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// Ends the process of a stopped thread when this one ends.
+fn end_with_tracer(thread: libc::pid_t) {
+    let options = libc::c_long::from(libc::PTRACE_O_EXITKILL);
+    // SAFETY: the thread is stopped and traced by the calling thread.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, thread, 0, options) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// Steps from one breakpoint to the next.
+///
+/// A signal on the way is passed on with the next step. Its handler is counted, if it has one.
 fn step_to_the_end(thread: libc::pid_t) -> Counts {
     let mut counts = Counts {
         instructions: 0,
         atomics: 0,
         mutexes: 0,
     };
+    let mut signal = 0;
     loop {
         let code = next_instruction(thread);
         let instruction = Instruction::read(&code);
-        let is_end = instruction.opcode == 0xcc;
-        if !is_end {
-            counts.instructions += 1;
-            counts.atomics += u64::from(instruction.is_atomic());
-            counts.mutexes += u64::from(instruction.is_short_exchange());
-        }
         let mut status = 0;
         // SAFETY: the thread is stopped and traced by the calling thread, and the pointer is valid.
         unsafe {
-            assert_eq!(libc::ptrace(libc::PTRACE_SINGLESTEP, thread, 0, 0), 0);
+            let passed = libc::c_long::from(signal);
+            assert_eq!(libc::ptrace(libc::PTRACE_SINGLESTEP, thread, 0, passed), 0);
             assert_eq!(libc::waitpid(thread, &raw mut status, libc::__WALL), thread);
         }
-        assert!(
-            libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP,
-            "{status:#x}"
-        );
-        if is_end {
+        assert!(libc::WIFSTOPPED(status), "{status:#x}");
+        signal = libc::WSTOPSIG(status);
+        if signal != libc::SIGTRAP {
+            // It came before the instruction.
+            continue;
+        }
+        signal = 0;
+        if instruction.opcode == 0xcc {
             return counts;
         }
+        counts.instructions += 1;
+        counts.atomics += u64::from(instruction.is_atomic());
+        counts.mutexes += u64::from(instruction.is_short_exchange());
     }
 }
 
