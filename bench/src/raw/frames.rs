@@ -165,6 +165,17 @@ impl Drop for Image {
     }
 }
 
+/// A transfer of an image between CUDA and Vulkan.
+#[derive(Clone, Copy)]
+enum Step {
+    /// From CUDA. The image is new, so it has no contents.
+    AcquireNew,
+    /// From CUDA.
+    Acquire,
+    /// To CUDA.
+    Release,
+}
+
 impl Recording {
     fn new(device: &Device) -> Outcome<Self> {
         let queue = device.queue(QueueKind::Graphics, "draw by hand")?;
@@ -209,25 +220,24 @@ impl Recording {
         Ok(commands)
     }
 
-    /// Acquires an image from CUDA, or releases it to CUDA. A new one has no contents.
-    fn hand_over(&self, commands: vk::CommandBuffer, image: &Image, acquire: bool, is_new: bool) {
+    /// Acquires an image from CUDA, or releases it to CUDA.
+    fn hand_over(&self, commands: vk::CommandBuffer, image: &Image, step: Step) {
         let own = self.queue.family();
         let all = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
         let barrier = vk::ImageMemoryBarrier::default()
             .image(image.raw)
             .subresource_range(whole(HEIGHTS))
-            .old_layout(if is_new {
-                vk::ImageLayout::UNDEFINED
-            } else {
-                LAYOUT
+            .old_layout(match step {
+                Step::AcquireNew => vk::ImageLayout::UNDEFINED,
+                Step::Acquire | Step::Release => LAYOUT,
             })
             .new_layout(LAYOUT);
-        let barrier = match acquire {
-            true => barrier
+        let barrier = match step {
+            Step::AcquireNew | Step::Acquire => barrier
                 .dst_access_mask(all)
                 .src_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL)
                 .dst_queue_family_index(own),
-            false => barrier
+            Step::Release => barrier
                 .src_access_mask(all)
                 .src_queue_family_index(own)
                 .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
@@ -329,8 +339,8 @@ impl ByHand {
     fn begin(&self) -> Outcome<()> {
         let commands = self.recording.record(0, |commands| {
             for image in &self.images {
-                self.recording.hand_over(commands, image, true, true);
-                self.recording.hand_over(commands, image, false, false);
+                self.recording.hand_over(commands, image, Step::AcquireNew);
+                self.recording.hand_over(commands, image, Step::Release);
             }
         })?;
         let none = (&[][..], &[][..]);
@@ -406,12 +416,12 @@ impl ByHand {
         };
         let (recording, image) = (&self.recording, &self.images[slot]);
         let commands = recording.record(frame, |commands| {
-            recording.hand_over(commands, image, true, false);
+            recording.hand_over(commands, image, Step::Acquire);
             // SAFETY: the buffer is being recorded for a queue with graphics, whose submissions
             // execute in order. All this belongs to the pipeline. The picture has 4 bytes for each
             // pixel.
             unsafe { self.renderer.record(commands, slot, picture.raw()) };
-            recording.hand_over(commands, image, false, false);
+            recording.hand_over(commands, image, Step::Release);
             recording.show(commands);
         })?;
         let (waits, signals) = ([self.produced.raw], [self.consumed.raw]);

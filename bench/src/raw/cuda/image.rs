@@ -12,11 +12,6 @@ use super::table::{Table, judge};
 use super::{Calls, Stream};
 use crate::side::Outcome;
 
-/// `CUDA_EXTERNAL_MEMORY_DEDICATED`.
-const DEDICATED: u32 = 1;
-/// `CUDA_ARRAY3D_SURFACE_LDST`.
-const SURFACE_LOAD_AND_STORE: u32 = 2;
-
 /// An image of 32-bit integers with one level, in imported memory.
 ///
 /// It is dropped while the context of its [`Hand`](super::Hand) is current, after its last work.
@@ -51,7 +46,7 @@ impl Image {
                 fd: handle.as_raw_fd(),
             },
             size: bytes,
-            flags: DEDICATED,
+            flags: sys::CUDA_EXTERNAL_MEMORY_DEDICATED,
             reserved: [0; 16],
         };
         // SAFETY: an open descriptor of dedicated memory of this size, on the same GPU. The driver
@@ -69,7 +64,7 @@ impl Image {
                 Depth: 0,
                 Format: sys::CUarray_format::CU_AD_FORMAT_SIGNED_INT32,
                 NumChannels: 1,
-                Flags: SURFACE_LOAD_AND_STORE,
+                Flags: sys::CUDA_ARRAY3D_SURFACE_LDST,
             },
             numLevels: 1,
             reserved: [0; 16],
