@@ -316,6 +316,7 @@ fn many_offers_that_were_given_up_leave_nothing() {
         let refused = plan.memory_across("pixels", 16, &devices, &peers, LONG);
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("memory \"pixels\""), "{refused}");
+        assert!(refused.contains("`Needs::MEMORY`"), "{refused}");
         let made = make(&plan, &device, &[&member.endpoint], LONG).unwrap();
         let line = made.signal_only(own.id()).unwrap();
         line.signal(1).unwrap();

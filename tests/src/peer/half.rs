@@ -433,7 +433,7 @@ impl Half {
         endpoint.map_or_else(|| Stop::fail("it is not connected"), Ok)
     }
 
-    pub(super) fn plan(&self) -> Result<Plan, Stop> {
+    pub(crate) fn plan(&self) -> Result<Plan, Stop> {
         let plan = self.plan.clone();
         plan.map_or_else(|| Stop::fail("there is no plan"), Ok)
     }

@@ -4,7 +4,11 @@
     reason = "imports handles for whose kind their exporter vouches"
 )]
 
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "vulkan")]
@@ -12,9 +16,10 @@ use syncline_core::backend::Device as _;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, SharedWords, WordsFd},
+    info::BackendKind,
 };
 #[cfg(feature = "vulkan")]
-use syncline_core::{error::Object, image::ImageInfo, info::BackendKind};
+use syncline_core::{error::Object, image::ImageInfo};
 
 use super::execution::Execution;
 use crate::any::Device;
@@ -35,10 +40,10 @@ impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
     ///
     /// Every process calls this, like [`Plan::make_across`]. The result has the memory of each
-    /// device of this process that [shares memory](crate::negotiate::Needs::MEMORY). In a process
-    /// without such a device, the call does not wait, and the result is empty. The application must
-    /// order all accesses with timelines of the plan. Vulkan makes the memory. CUDA does if the
-    /// plan's mechanism is a counter in shared memory.
+    /// device of this process that [shares memory](Needs::MEMORY), and of the home in any case. In
+    /// a process without such a device, the call does not wait, and the result is empty. The
+    /// application must order all accesses with timelines of the plan. Vulkan makes the memory.
+    /// CUDA does if the plan's mechanism is a counter in shared memory.
     ///
     /// `size` is the size of the buffer, at least 1 and the same in every process.
     ///
@@ -108,16 +113,20 @@ impl Plan {
     ///
     /// Vulkan makes the image, so the plan's [home](Plan::home) is a Vulkan device. Every process
     /// gives equal properties. CUDA's devices of the plan get a `cuda::Image`, and Vulkan's an
-    /// identical image.
+    /// identical image. The home gets the image in any case, and each other device if its party has
+    /// [`Needs::MEMORY`]. In another process without such a party, the result is empty.
     ///
     /// The contents are undefined. The process of the home takes the image first, in a submission
     /// that discards them ([`Contents::Discard`](vulkan::Contents::Discard)). All work of the other
     /// processes waits for that submission.
     ///
     /// # Errors
-    /// Same errors as [`Plan::memory_across`]. [`Error::Unsupported`] for an image that cannot be
-    /// shared ([`ImageInfo::check`], or [`ImageInfo::check_within_vulkan`] without CUDA), and the
-    /// errors of [`vulkan::Device::export_image`] and [`vulkan::Device::import_image`].
+    /// Same errors as [`Plan::memory_across`]. [`Error::Unsupported`] if the home is not a Vulkan
+    /// device, and for an image that cannot be shared ([`ImageInfo::check`], or
+    /// [`ImageInfo::check_within_vulkan`] without CUDA). Both are checked before the processes
+    /// meet. If only one of them gives such an image, the others wait for the whole time-out, and
+    /// get [`Error::PeerSilent`]. The errors of [`vulkan::Device::export_image`] and
+    /// [`vulkan::Device::import_image`].
     #[cfg(feature = "vulkan")]
     pub fn image_across(
         &self,
@@ -178,7 +187,11 @@ impl Execution<'_> {
         let counter = Mechanism::SharedMemory;
         let goes = self.is_external()
             || self.plan().mechanism() == counter && self.plan().home().is_driven();
-        if !goes || !parties.any(|party| party.needs().contains(Needs::MEMORY)) {
+        if !parties.any(|party| party.needs().contains(Needs::MEMORY)) {
+            let reason = "no memory of a device goes with it, as no party has `Needs::MEMORY`";
+            return Err(self.cannot(reason));
+        }
+        if !goes {
             return Err(self.cannot("no memory of a device goes with it"));
         }
         // Negotiation requires this only for memory that may leave the process.
@@ -220,13 +233,17 @@ impl Execution<'_> {
     /// Makes the memory if this is the home's process, and receives it otherwise.
     fn make_memory<S: Shared>(&self, info: S::Info) -> Result<Vec<(PartyId, S)>> {
         self.require_memory()?;
+        let home = self.plan().home();
+        let refused = || self.cannot(format!("{}, and its home is {home}", S::MAKERS));
+        // Each process knows the home, so none waits for memory that is never made.
+        if !home.backend().is_some_and(S::is_made_by) {
+            return Err(refused());
+        }
         if !self.is_home() {
             return self.import_memory(info);
         }
-        let home = self.plan().home().id();
-        let device = self.device(home).ok_or_else(|| self.cannot(S::MAKERS))?;
-        let made = S::export(device, info)?;
-        let (made, exported) = made.ok_or_else(|| self.cannot(S::MAKERS))?;
+        let device = self.device(home.id()).ok_or_else(refused)?;
+        let (made, exported) = S::export(device, info)?.ok_or_else(refused)?;
         self.hand_out(info, made, 0, &exported)
     }
 
@@ -261,11 +278,13 @@ impl Execution<'_> {
             memory_type: exported.info().memory_type,
             dedicated: exported.info().dedicated,
         };
-        let mut all = vec![(home, resource)];
+        let mut imported = Vec::new();
         for id in self.importers().filter(|id| id.process == self.here()) {
             let fd = duplicate_memory(exported.as_fd())?;
-            all.push((id, self.import(id, fd, info, extent)?));
+            imported.push((id, self.import(id, fd, info, extent, Some(&resource))?));
         }
+        let mut all = vec![(home, resource)];
+        all.extend(imported);
         let mut offers = Vec::new();
         for process in self.others() {
             let handles = self.memory_handles(process);
@@ -303,7 +322,7 @@ impl Execution<'_> {
             let extent = self.check_memory(peer, &offer, info.into(), &expected)?;
             let imports = expected.iter().zip(fds);
             let imports = imports.filter_map(|(handle, fd)| Some((handle.party?, fd)));
-            let import = |(id, fd): (_, PeerFd)| self.import(id, fd.into_fd(), info, extent);
+            let import = |(id, fd): (_, PeerFd)| self.import(id, fd.into_fd(), info, extent, None);
             let made = imports.map(|of| Ok((of.0, import(of)?)));
             Ok(Some(made.collect::<Result<_>>()?))
         })
@@ -336,12 +355,15 @@ impl Execution<'_> {
     }
 
     /// Imports the memory behind `fd` into the device `id` of this process.
+    ///
+    /// `exported` is the home's view, if this is the home's process.
     fn import<S: Shared>(
         &self,
         id: PartyId,
         fd: OwnedFd,
         info: S::Info,
         extent: Extent,
+        exported: Option<&S>,
     ) -> Result<S> {
         let origin = self.plan().home().origin();
         // Memory that is not dedicated may hold more than this resource.
@@ -358,7 +380,7 @@ impl Execution<'_> {
         let handle = unsafe { MemoryFd::from_fd(fd, origin, properties) };
         let device = self.device(id);
         let made = device.map_or(Ok(None), |device| {
-            S::import(device, handle, extent.offset, info)
+            S::import(device, handle, extent.offset, info, exported)
         });
         made?.ok_or_else(|| self.cannot("only CUDA's and Vulkan's devices import memory"))
     }
@@ -372,15 +394,21 @@ trait Shared: Sized {
     /// Which devices make it, for the error of another one.
     const MAKERS: &'static str;
 
+    /// True if devices of this backend make it.
+    fn is_made_by(backend: BackendKind) -> bool;
+
     /// Makes it at the start of memory of its own. `None` if such a device makes none.
     fn export(device: &Device, info: Self::Info) -> Result<Option<(Self, MemoryFd)>>;
 
     /// Makes it again at `offset`. `None` if such a device imports none.
+    ///
+    /// If this process has exported it, the import keeps the owner of its memory (X8).
     fn import(
         device: &Device,
         handle: MemoryFd,
         offset: u64,
         info: Self::Info,
+        exported: Option<&Self>,
     ) -> Result<Option<Self>>;
 }
 
@@ -388,6 +416,10 @@ impl Shared for Buffer {
     type Info = u64;
 
     const MAKERS: &'static str = "only CUDA's and Vulkan's devices export memory";
+
+    fn is_made_by(backend: BackendKind) -> bool {
+        matches!(backend, BackendKind::Cuda | BackendKind::Vulkan)
+    }
 
     fn export(device: &Device, size: u64) -> Result<Option<(Self, MemoryFd)>> {
         Ok(match device {
@@ -408,24 +440,42 @@ impl Shared for Buffer {
         })
     }
 
-    fn import(device: &Device, handle: MemoryFd, at: u64, size: u64) -> Result<Option<Self>> {
+    fn import(
+        device: &Device,
+        handle: MemoryFd,
+        at: u64,
+        size: u64,
+        exported: Option<&Self>,
+    ) -> Result<Option<Self>> {
         let dedicated = handle.info().dedicated;
+        #[cfg(feature = "vulkan")]
+        let allocation = match exported {
+            Some(Self::Vulkan(buffer)) => Some(buffer.allocation()),
+            _ => None,
+        };
+        #[cfg(all(feature = "cuda", feature = "vulkan"))]
+        let owner = allocation.map(owner_of);
+        #[cfg(all(feature = "cuda", not(feature = "vulkan")))]
+        let owner = None;
         Ok(match device {
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => Some(Self::Cuda(match dedicated {
                 true => cuda.import_memory(handle)?,
-                false => cuda.import_allocation(handle, None)?.buffer(at, size)?,
+                false => cuda.import_allocation(handle, owner)?.buffer(at, size)?,
             })),
             #[cfg(feature = "vulkan")]
             Device::Vulkan(vulkan) => Some(Self::Vulkan(match dedicated {
                 true => vulkan.import_buffer(handle)?,
                 false => {
-                    let whole = vulkan.import_allocation(handle)?;
+                    let whole = match allocation {
+                        Some(allocation) => vulkan.import_allocation_of(allocation)?,
+                        None => vulkan.import_allocation(handle)?,
+                    };
                     whole.range(at, size, crate::shared_buffer::STORAGE)?
                 }
             })),
             Device::Host(_) => {
-                let _ = (handle, dedicated, at, size);
+                let _ = (handle, dedicated, at, size, exported);
                 None
             }
         })
@@ -438,6 +488,10 @@ impl Shared for Image {
 
     const MAKERS: &'static str = "only Vulkan's devices make images";
 
+    fn is_made_by(backend: BackendKind) -> bool {
+        backend == BackendKind::Vulkan
+    }
+
     fn export(device: &Device, info: ImageInfo) -> Result<Option<(Self, MemoryFd)>> {
         let Device::Vulkan(vulkan) = device else {
             return Ok(None);
@@ -446,17 +500,29 @@ impl Shared for Image {
         Ok(Some((Self::Vulkan(image), exported)))
     }
 
-    fn import(device: &Device, handle: MemoryFd, at: u64, info: ImageInfo) -> Result<Option<Self>> {
+    fn import(
+        device: &Device,
+        handle: MemoryFd,
+        at: u64,
+        info: ImageInfo,
+        exported: Option<&Self>,
+    ) -> Result<Option<Self>> {
         let dedicated = handle.info().dedicated;
+        let exported = exported.and_then(|image| image.vulkan().ok());
         Ok(match device {
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => Some(Self::Cuda(match dedicated {
-                true => cuda.import_image(handle, &info)?,
-                false => cuda.import_allocation(handle, None)?.image(at, &info)?,
+            Device::Cuda(cuda) => Some(Self::Cuda(match exported {
+                None if dedicated => cuda.import_image(handle, &info)?,
+                _ => {
+                    let owner = exported.map(|image| owner_of(image.allocation()));
+                    cuda.import_allocation(handle, owner)?.image(at, &info)?
+                }
             })),
-            Device::Vulkan(vulkan) => Some(Self::Vulkan(match dedicated {
-                true => vulkan.import_image(handle, &info)?,
-                false => vulkan.import_allocation(handle)?.image(at, &info)?,
+            Device::Vulkan(vulkan) => Some(Self::Vulkan(match exported {
+                // Both images know then whether there are contents (X9).
+                Some(exported) => vulkan.import_image_of(exported)?,
+                None if dedicated => vulkan.import_image(handle, &info)?,
+                None => vulkan.import_allocation(handle)?.image(at, &info)?,
             })),
             Device::Host(_) => None,
         })
@@ -474,6 +540,12 @@ impl From<ImageInfo> for Resource {
     fn from(info: ImageInfo) -> Self {
         Self::Image(info)
     }
+}
+
+/// What CUDA keeps as long as it has imported memory of this allocation.
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+fn owner_of(allocation: &vulkan::Allocation) -> Arc<dyn Any + Send + Sync> {
+    Arc::new(allocation.clone())
 }
 
 fn duplicate_memory(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {

@@ -1,20 +1,29 @@
 //! X9, P1, Q9: images that two processes share.
 
-use syncline::backend::Device as _;
-use syncline::info::BackendKind;
-use syncline::negotiate::{Mechanism, Needs};
+use std::sync::Arc;
 
-use crate::World;
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use syncline::backend::{Device as _, Queue as _};
+use syncline::info::BackendKind;
+use syncline::negotiate::{Mechanism, Needs, Party, negotiate};
+use syncline::vulkan::Contents;
+use syncline::vulkan::ash::vk::ImageLayout;
+use syncline::{Device, Error, Image, QueueKind, Recorder};
+
+use super::super::devices::{look, open_again};
+use crate::arena::{Arena, wait_until_dropped};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::peer::{Scene, Side};
-use crate::texels::SHAPES;
-use crate::user::Device;
+use crate::texels::{PLAIN, SHAPES};
+use crate::user;
 use crate::workload::Equipped;
+use crate::{World, patience};
 
 equipped_cases! {
     "process.images_of_one_gpu": [X9 Q9] => images;
     "process.image_of_the_application": [X9 P1] => own_image;
     "process.images_are_described_equally": [X9 P1 E5] => described;
+    "process.images_are_made_by_vulkan": [X9 E5] => made_by_vulkan;
+    "process.images_within_one_process": [X9 D4 E5] => within_a_process;
 }
 
 /// Makes a timeline that images go with, or skips the case.
@@ -50,7 +59,8 @@ fn images(world: &World<Equipped>) -> Verdict {
         // With levels and layers, which CUDA does not share.
         let both = format!("image {}", SHAPES.len());
         let subjects = [&world.left, &world.right];
-        let is_cuda = |of: &Device<Equipped>| of.library().info().backend == BackendKind::Cuda;
+        let is_cuda =
+            |of: &user::Device<Equipped>| of.library().info().backend == BackendKind::Cuda;
         let has_cuda = subjects.into_iter().any(is_cuda);
         match scene.together(&both, &both) {
             Ok(_) if !has_cuda => {
@@ -116,4 +126,85 @@ fn described(world: &World<Equipped>) -> Verdict {
             exchange(scene, value)
         })
     })
+}
+
+/// If the plan's home makes no images, each process says so, and waits for no other.
+fn made_by_vulkan(world: &World<Equipped>) -> Verdict {
+    Scene::both_ways(world, |scene| {
+        scene.make(Needs::MEMORY, "frames", 0)?;
+        let home = scene.here().plan()?.home().backend();
+        if home != Some(BackendKind::Cuda) {
+            return Stop::skip("the plan's home is not CUDA");
+        }
+        for side in [Side::Signaller, Side::Waiter] {
+            match scene.by(side, "image 0") {
+                Err(Stop::Failed(reason)) if reason.contains("only Vulkan's devices make") => {}
+                told => return Stop::fail(format!("{side:?}: {told:?}")),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A new image is new on each `VkDevice` of the home's process, and importers keep its memory.
+fn within_a_process(world: &World<Equipped>) -> Verdict {
+    let left = world.left.library().clone();
+    let right = match (world.is_pair(), &left) {
+        (true, _) => world.right.library().clone(),
+        (false, Device::Vulkan(_)) => open_again(&world.left, &look())?,
+        _ => return Stop::skip("the device makes no images"),
+    };
+    let devices = [left, right];
+    let [left, right] = [0, 1].map(|side| Party::of(&devices[side]).needing(Needs::MEMORY));
+    let plan = match negotiate([left.signals(), right.waits()]) {
+        Ok(plan) if plan.mechanism() == Mechanism::ExternalTimeline => plan,
+        _ => return Stop::skip("no image goes with a timeline of the two"),
+    };
+    let made = plan.image_across("planned", &PLAIN, &devices, &[], patience())?;
+    check!(made.len() == 2, "{plan}: {} have the image", made.len());
+    for (party, image) in made {
+        let Image::Vulkan(image) = image else {
+            continue;
+        };
+        let mut sides = devices.iter();
+        let Some(side) = sides.find(|side| side.id().get() == party.device) else {
+            return Stop::fail(format!("no device is {party:?}"));
+        };
+        let queue = side.queue(QueueKind::Graphics, "queue")?;
+        let keep = move |recorder: &mut Recorder<'_>| {
+            let recorder = recorder.vulkan()?;
+            recorder.acquire_image(&image, Contents::Keep, ImageLayout::GENERAL)
+        };
+        check_error!(
+            queue.submit(&[], keep, &[]),
+            Error::Unsupported { reason, .. } if reason.contains("it is new")
+        );
+    }
+    // In memory of the application.
+    let home = plan.home().id();
+    for device in &devices {
+        let (Device::Vulkan(vulkan), true) = (device, home == Party::of(device).id()) else {
+            continue;
+        };
+        for alone in [false, true] {
+            let arena = Arc::new(match alone {
+                true => Arena::of_image(vulkan, PLAIN)?,
+                false => Arena::with_image(vulkan, PLAIN)?,
+            });
+            let is_dropped = Arc::downgrade(&arena);
+            let Some(adopted) = arena.adopt_image(&PLAIN)? else {
+                return Stop::fail("the arena has no image");
+            };
+            let shared = plan.share_image_across("own", &adopted, &devices, &[], patience())?;
+            drop(adopted);
+            let imported: Vec<_> = shared.into_iter().filter(|(id, _)| *id != home).collect();
+            check!(
+                is_dropped.strong_count() > 0,
+                "the importer does not keep the memory"
+            );
+            drop(imported);
+            wait_until_dropped(&is_dropped)?;
+        }
+    }
+    Ok(())
 }
