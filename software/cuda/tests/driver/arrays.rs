@@ -149,8 +149,8 @@ fn an_array_has_the_texels_where_the_table_says() {
     assert_eq!([all[7], all[47], all[60 + 27]], [1, 3, 12]);
     assert_eq!(all.iter().filter(|byte| **byte != 0).count(), 3);
     // A part of layer 1, from pitched memory of the device.
-    let memory = made(|to| cuMemAlloc_v2(to, 256));
-    ok(cuMemsetD8Async(memory, 9, 256, 0));
+    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 256)));
+    ok(cuMemsetD8Async(memory, 9, 256, stream));
     copy.from = Side3d {
         start: [3, 1, 0, 0],
         kind: DEVICE,
@@ -161,7 +161,6 @@ fn an_array_has_the_texels_where_the_table_says() {
     copy.to = of_array(array);
     copy.to.start = [4, 1, 1, 0];
     copy.extent = [8, 2, 1];
-    let stream = stream();
     ok(cuMemcpy3DAsync_v2(&raw const copy, stream));
     ok(cuStreamSynchronize(stream));
     let nines = (0..SIZE).filter(|&at| bound.get(at) == 9).count();
