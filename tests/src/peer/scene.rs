@@ -1,7 +1,7 @@
 //! Two processes that act together.
 
 use syncline::Mechanism;
-use syncline::negotiate::Needs;
+use syncline::negotiate::{Needs, Process};
 
 use super::{Half, Peer, with_peer};
 use crate::case::{Stop, check, note};
@@ -205,6 +205,46 @@ impl Scene<'_> {
         }
         let make = format!("binary {label}");
         self.together(&make, &make).map(|_| ())
+    }
+
+    /// Checks that a process without a device that shares memory gets an error for `make` (X8).
+    ///
+    /// Both processes have a plan. In a new one, only the process of its home shares memory.
+    ///
+    /// # Errors
+    /// It gets something else, or waits for the home's process, which does not call.
+    pub fn only_the_home_shares(&mut self, make: &str) -> Verdict {
+        let is_here =
+            |half: &Half| Ok::<_, Stop>(half.plan()?.home().id().process == Process::this());
+        let was_here = is_here(&self.here)?;
+        let signals = was_here == (self.is == Side::Signaller);
+        let needs = |doing: Needs, shares: bool| {
+            let memory = if shares {
+                Needs::MEMORY
+            } else {
+                Needs::empty()
+            };
+            format!("negotiate {}", (doing | memory).bits())
+        };
+        let (one, other) = (needs(Needs::SIGNAL, signals), needs(Needs::WAIT, !signals));
+        self.together(&one, &other)?;
+        check!(
+            was_here == is_here(&self.here)?,
+            "the new plan has another home"
+        );
+        let without = if signals {
+            Side::Waiter
+        } else {
+            Side::Signaller
+        };
+        match self.by(without, make) {
+            Err(Stop::Failed(reason)) if reason.contains("has no device with `Needs::MEMORY`") => {
+                Ok(())
+            }
+            told => Stop::fail(format!(
+                "{make} in the process of the {without:?}: {told:?}"
+            )),
+        }
     }
 
     /// Makes a timeline at `initial` in both processes. Skips the case if the needs have no plan.

@@ -39,9 +39,10 @@ use crate::vulkan;
 impl Plan {
     /// Shares device memory of the plan's [home](Plan::home) with the other devices.
     ///
-    /// Every process calls this, like [`Plan::make_across`]. The result has the memory of each
-    /// device of this process that [shares memory](Needs::MEMORY), and of the home in any case. In
-    /// a process without such a device, the call does not wait, and the result is empty. The
+    /// Every process with a device that gets the memory calls this, like [`Plan::make_across`]. The
+    /// home gets it, and each other device if its party has [`Needs::MEMORY`]. The result has the
+    /// memory of each such device of this process, so it is never empty. A process without such a
+    /// device gets an error and does not wait, and the others do not wait for it (X8). The
     /// application must order all accesses with timelines of the plan. Vulkan makes the memory.
     /// CUDA does if the plan's mechanism is a counter in shared memory.
     ///
@@ -55,8 +56,9 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if the plan shares no device memory, or if a device cannot import
     /// that of the home, for example between different GPUs. Use
-    /// [words](Endpoint::send_words) of host memory then. [`Error::Message`] if the processes give
-    /// different sizes. Otherwise the errors of [`Plan::make_across`].
+    /// [words](Endpoint::send_words) of host memory then. [`Error::Unsupported`], too, if no device
+    /// of this process gets the memory. [`Error::Message`] if the processes give different sizes.
+    /// Otherwise the errors of [`Plan::make_across`].
     pub fn memory_across(
         &self,
         label: &str,
@@ -113,8 +115,7 @@ impl Plan {
     ///
     /// Vulkan makes the image, so the plan's [home](Plan::home) is a Vulkan device. Every process
     /// gives equal properties. CUDA's devices of the plan get a `cuda::Image`, and Vulkan's an
-    /// identical image. The home gets the image in any case, and each other device if its party has
-    /// [`Needs::MEMORY`]. In another process without such a party, the result is empty.
+    /// identical image.
     ///
     /// The contents are undefined. The process of the home takes the image first, in a submission
     /// that discards them ([`Contents::Discard`](vulkan::Contents::Discard)). All work of the other
@@ -314,7 +315,9 @@ impl Execution<'_> {
     fn import_memory<S: Shared>(&self, info: S::Info) -> Result<Vec<(PartyId, S)>> {
         let expected = self.memory_handles(self.here());
         if expected.is_empty() {
-            return Ok(Vec::new());
+            let here = self.here();
+            let reason = format!("{here} has no device with `Needs::MEMORY` in it, nor its home");
+            return Err(self.cannot(reason));
         }
         let peer = self.peer(self.plan().home().id().process)?;
         let (content, deadline) = (Content::DeviceMemory, self.deadline());

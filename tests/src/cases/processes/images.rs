@@ -82,7 +82,7 @@ fn images(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Signaller, "open")?;
         let found = scene.by(Side::Waiter, &format!("load frames {value}"))?;
         check!(found == "right", "what was stored at last is {found}");
-        Ok(())
+        scene.only_the_home_shares("image 0")
     })
 }
 

@@ -134,6 +134,7 @@ fn exchange(world: &World<Equipped>, make: &str, goes: &[Mechanism]) -> Verdict 
             "the wait is not what orders the two: {unwaited} without it"
         );
         scene.by(Side::Signaller, "open")?;
-        scene.by(Side::Waiter, "check frames 6").map(|_| ())
+        scene.by(Side::Waiter, "check frames 6")?;
+        scene.only_the_home_shares(make)
     })
 }
