@@ -10,7 +10,7 @@ use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::port::attachment::{Attachment, Attachments};
-use crate::timeline::state::{Bridge, Closing, Interval, Shared};
+use crate::timeline::state::{Bridge, Closing, Interval, Publication, Shared};
 use crate::timeline::{self, Timeline};
 
 /// The timelines on all sides of a bridge.
@@ -125,7 +125,7 @@ impl Bridge for Sides {
         }
         let others = self.sides.iter().map(|side| &side.of);
         for other in others.filter(|other| !std::ptr::eq(&raw const ***other, of)) {
-            other.start_publishing_ahead();
+            other.make_extras().publication().start_ahead();
         }
         Ok(())
     }
@@ -137,7 +137,9 @@ impl Bridge for Sides {
     /// the bridge.
     fn carry_ahead(self: Arc<Self>, from: &Shared, value: u64) {
         for to in &self.sides {
-            if !to.of.is_published() || std::ptr::eq(&raw const *to.of, from) {
+            let publication = to.of.publication();
+            let is_published = publication.is_some_and(Publication::is_published);
+            if !is_published || std::ptr::eq(&raw const *to.of, from) {
                 continue;
             }
             let in_step = || {
@@ -387,7 +389,7 @@ impl Timeline {
         let sides = Arc::new(Sides::new(&made, initial, MakerProcess::this()));
         for side in &sides.sides {
             let bridge: Weak<dyn Bridge> = Arc::<Sides>::downgrade(&sides);
-            side.of.set_bridge(bridge);
+            side.of.make_extras().publication().set_bridge(bridge);
         }
         let joined: Arc<dyn timeline::JoinedSides> = Arc::new(Joined(sides.clone()));
         let made: Vec<_> = made.into_iter().map(|line| line.joined(&joined)).collect();

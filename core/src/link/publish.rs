@@ -271,7 +271,8 @@ impl Timeline {
         });
         // The timeline owns the publisher, which has only a weak reference back.
         let ahead = page == Page::Beside;
-        self.shared().keep_publisher(publisher.clone(), ahead)?;
+        let publication = self.shared().make_extras().publication();
+        publication.keep_publisher(self.shared(), publisher.clone(), ahead)?;
         publisher.publish();
         Ok(())
     }
@@ -280,7 +281,7 @@ impl Timeline {
     ///
     /// `kept` is dropped with the timeline, which points and submissions in flight keep alive.
     pub fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
-        self.shared().set_remote_signaller(kept);
+        self.shared().make_extras().set_remote_signaller(kept);
     }
 
     /// A weak reference to the timeline.

@@ -121,7 +121,7 @@ impl Timeline {
                 of.note_signalled(signalled);
                 let of = Arc::new(of);
                 if of.is_remote() {
-                    of.set_own(&of);
+                    of.set_own();
                 }
                 return Ok(Self(Arc::new(Owner { of, joined: None })));
             }

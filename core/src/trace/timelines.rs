@@ -55,7 +55,7 @@ impl Timelines {
         for timeline in watched {
             if let Some(timeline) = timeline.upgrade() {
                 let observer: Arc<dyn ObserveHostSignals> = self.clone();
-                timeline.host_signals().remove(&observer);
+                timeline.make_extras().host_signals().remove(&observer);
             }
         }
     }
@@ -89,7 +89,7 @@ impl Timelines {
         };
         // After the index, which `note` needs.
         let observer: Arc<dyn ObserveHostSignals> = self.clone();
-        if awaited && of.host_signals().add(&observer) {
+        if awaited && of.make_extras().host_signals().add(&observer) {
             self.known.lock().watched.push(Arc::downgrade(of));
         }
         if is_new {

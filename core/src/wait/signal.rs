@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::base::stage::Stage;
 use crate::timeline::Timeline;
 use crate::timeline::access::SignalOnly;
-use crate::timeline::state::Shared;
+use crate::timeline::state::{Extras, Shared};
 use crate::wait::blocking::wait_stage;
 
 /// The longest wait until the memory written before a shown value is visible.
@@ -61,10 +61,11 @@ impl Shared {
         value: u64,
         signal: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        if self.host_signals().is_empty() {
-            return signal();
+        let observers = self.extras().map(Extras::host_signals);
+        match observers.filter(|observers| !observers.is_empty()) {
+            None => signal(),
+            Some(observers) => observers.observe(self, value, signal),
         }
-        self.host_signals().observe(self, value, signal)
     }
 
     /// Checks a host signal, makes it through the home port, and notes that it is reached.

@@ -133,7 +133,7 @@ impl Search {
     /// Marks `of` as lost, and fails everything that depends on it.
     fn fail_behind(mut self, of: &Shared, cause: &Failure) {
         // Before the lists are read: a submission that is added later finds the mark.
-        of.set_loss(cause);
+        of.make_extras().set_loss(cause);
         let mut signals = self.signals_behind(&[of]);
         while !signals.is_empty() {
             let mut failed = Vec::new();
@@ -141,7 +141,7 @@ impl Search {
                 let Some(of) = of.upgrade() else { continue };
                 if of.refresh() < value && !self.seen.iter().any(|seen| Arc::ptr_eq(seen, &of)) {
                     of.fail(cause.clone());
-                    of.set_loss(cause);
+                    of.make_extras().set_loss(cause);
                     failed.push(of.clone());
                     self.seen.push(of);
                 } else {
@@ -178,7 +178,8 @@ impl Shared {
     /// Why a native wait for `value` may find incomplete data, if it may.
     #[inline]
     pub(crate) fn lost_before(&self, value: u64) -> Option<&Failure> {
-        self.loss().filter(|_| self.reached() < value)
+        let loss = self.extras()?.loss();
+        loss.filter(|_| self.reached() < value)
     }
 
     /// Makes the watching thread poll the home until `value` is reached.
@@ -188,7 +189,7 @@ impl Shared {
     /// Call it for a native wait of another driver's queue, which E3 treats as a waiter.
     pub(crate) fn watch_for_driver(self: &Arc<Self>, value: u64) {
         if self.is_remote() {
-            let sentinel: Arc<dyn Wake> = self.sentinel().clone();
+            let sentinel: Arc<dyn Wake> = self.make_extras().sentinel().clone();
             let _ = self.register(value, Stage::Reached, sentinel);
         }
     }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::extras::Extras;
 use super::locked::State;
 use super::shared::Shared;
 use crate::base::error::Failure;
-use crate::base::run::{Wake, wake_all};
+use crate::base::run::wake_all;
 use crate::base::sync::Instant;
 use crate::port::Watch;
 use crate::port::attachment::DevicePort;
@@ -57,7 +58,8 @@ impl Shared {
     /// Does nothing if another process signals it. Does nothing in a forked child (P3), where a
     /// thread of the parent may have held the locks.
     pub(crate) fn close(&self) {
-        if self.has_remote_signaller() || self.is_forked() {
+        let has_other_signaller = self.extras().is_some_and(Extras::has_remote_signaller);
+        if has_other_signaller || self.is_forked() {
             return;
         }
         let closing = self.close_locked(&mut self.lock());
@@ -88,8 +90,9 @@ impl Closing<'_> {
     pub(crate) fn end(self) {
         wake_all(self.woken);
         self.of.wake_holders();
-        let publisher = self.of.publisher().cloned();
-        wake_all(publisher.map(|publisher| publisher as Arc<dyn Wake>));
+        if let Some(publication) = self.of.publication() {
+            publication.wake_publisher();
+        }
         let home = self.of.watch().filter(|_| self.is_watched);
         let guards = self.of.guards().filter_map(DevicePort::watch);
         let mut devices: SmallVec<[&Arc<dyn Watch>; 4]> = SmallVec::new();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::ahead::Publication;
 use super::shared::Shared;
 use crate::base::error::Error;
 use crate::base::info::DeviceId;
@@ -275,7 +276,7 @@ impl Shared {
             lost.find(|(lost, _)| *lost == device)
                 .map_or(Duration::ZERO, |&(_, at)| now.saturating_duration_since(at))
         };
-        if since < GRACE && self.publisher().is_some() {
+        if since < GRACE && self.publication().is_some_and(Publication::is_published) {
             // Other processes fail what depends on the timeline before it is recovered.
             return GRACE - since;
         }

@@ -305,11 +305,7 @@ impl Shared {
         if value <= self.reached() {
             return None;
         }
-        let value = if self.publishes_ahead() {
-            self.publish_ahead(value)
-        } else {
-            value
-        };
+        let value = self.publish_ahead(value);
         let mut state = self.lock();
         if state.failure.is_some() || value <= state.reached {
             return None;
@@ -326,11 +322,7 @@ impl Shared {
     /// The caller wakes the returned waiters once it holds no lock.
     #[must_use]
     pub(super) fn advance_by_owner(&self, value: u64) -> Woken {
-        let visible = if self.publishes_ahead() {
-            self.publish_ahead(value)
-        } else {
-            value
-        };
+        let visible = self.publish_ahead(value);
         let mut state = self.lock();
         if state.failure.is_some() {
             return Woken::new();

@@ -6,7 +6,7 @@
 //! dies in its turn, or a process that takes a false turn number from the page, delays the others
 //! by one turn.
 
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::shared::Shared;
@@ -61,7 +61,7 @@ pub(super) struct Recovery {
 
 impl Recovery {
     /// Stores a reference to the timeline itself.
-    pub(super) fn set_own(&self, own: Weak<Shared>) {
+    fn set_own(&self, own: Weak<Shared>) {
         let _ = self.own.set(own);
     }
 
@@ -73,6 +73,11 @@ impl Recovery {
 }
 
 impl Shared {
+    /// Stores a weak reference to itself, for a recovery that has only `&self`.
+    pub(crate) fn set_own(self: &Arc<Self>) {
+        self.make_extras().recovery().set_own(Arc::downgrade(self));
+    }
+
     /// Makes the missing signals of a dead process, up to the value that it reported as pending.
     ///
     /// Call it after the timeline has failed for that reason. Only the first call has an effect.
@@ -80,7 +85,7 @@ impl Shared {
     /// makes them within a second. If the system has no thread, the calling thread makes them at
     /// once.
     pub(crate) fn recover(&self, mode: RecoveryMode) {
-        let Some(of) = self.recovery().start() else {
+        let Some(of) = self.make_extras().recovery().start() else {
             return;
         };
         let pending_elsewhere = self.home().pending_elsewhere().unwrap_or(0);
@@ -162,8 +167,6 @@ fn recover_in_turn(of: &Weak<Shared>, owed: u64, mut sleep: impl FnMut(Duration)
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::Timeline;
     use crate::base::info::DeviceId;

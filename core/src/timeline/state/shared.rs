@@ -1,27 +1,21 @@
 //! The shared part of a timeline: its fields, and the methods that need no other part.
 
-use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
-use super::ahead::{Publish, UnpublishedSignals};
 use super::claims::Claims;
-use super::dependents::Sentinel;
+use super::extras::Extras;
 use super::locked::State;
 use super::owed::OwedSignals;
-use super::recovery::Recovery;
 use crate::base::error::{Failure, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
-use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::port::attachment::{Attachment, DevicePort, Nature};
 use crate::port::{Port, Watch};
 use crate::timeline::held_index::HeldIndex;
-use crate::timeline::host_signals::HostSignalObservers;
 use crate::timeline::recent_spins::RecentSpins;
-use crate::timeline::times::Times;
 
 /// Fields that a polling waiter reads.
 ///
@@ -75,21 +69,6 @@ struct Locked {
     held_waits: AtomicU64,
 }
 
-/// A bridge, as its sides use it. Woken when fewer values can still come.
-pub(crate) trait Bridge: Wake {
-    /// Notes that other processes have `side`.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if another side is published.
-    fn publish(&self, side: &Shared) -> Result<()>;
-
-    /// Signals `value` on the published side before it becomes visible on `side`.
-    fn carry_ahead(self: Arc<Self>, side: &Shared, value: u64);
-
-    /// All sides.
-    fn sides(&self) -> Vec<Arc<Shared>>;
-}
-
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     object: Object,
@@ -103,37 +82,15 @@ pub(crate) struct Shared {
     is_remote: bool,
     /// True if the engine makes or sees every signal, other than those of raw claims.
     engine_signals_all: bool,
-    /// Set if another process has the right to signal. The last handle does not close it then.
+    /// What few timelines have.
     ///
-    /// The value is an object that lives as long as the timeline.
-    remote_signaller: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// Loom does not model it. Nearly all operations read it, and each part is set before the
+    /// accesses that depend on it.
+    extras: OnceLock<Box<Extras>>,
     /// Whether recent host waits have gained by polling before parking.
     recent_spins: RecentSpins,
     held_index: HeldIndex,
-    host_signals: HostSignalObservers,
-    /// The bridge of which it is a side. Set before other threads have the timeline.
-    bridge: OnceLock<Weak<dyn Bridge>>,
-    /// Publishes its values, if other processes have it.
-    publisher: OnceLock<Arc<dyn Publish>>,
-    /// True if values must be published before they are visible here; see `ahead`.
-    ///
-    /// Loom does not model it. Nearly all operations read it, and it is set once, before the
-    /// accesses that depend on it.
-    publishes_ahead: std::sync::atomic::AtomicBool,
-    /// On a queue's position: the signals that must be published before it is visible.
-    unpublished: OnceLock<Box<UnpublishedSignals>>,
-    /// Why native waits for this timeline may find incomplete data.
-    ///
-    /// Set if the device or process that signals the timeline is lost. Also set if the signalling
-    /// work waits natively for another timeline that has such a cause.
-    lost: OnceLock<Failure>,
-    /// Has the watching thread poll for the native waits of drivers; see `dependents`.
-    sentinel: OnceLock<Arc<Sentinel>>,
-    recovery: Recovery,
     owed: OwedSignals,
-    /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
-    /// then.
-    times: OnceLock<Box<Times>>,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -189,7 +146,7 @@ impl Shared {
             is_counted_here,
             is_remote,
             engine_signals_all,
-            remote_signaller: OnceLock::new(),
+            extras: OnceLock::new(),
             max_difference,
             home: DroppedByMaker::new(home),
             others: DroppedByMaker::new(others),
@@ -209,16 +166,7 @@ impl Shared {
             },
             recent_spins: RecentSpins::default(),
             held_index: HeldIndex::default(),
-            host_signals: HostSignalObservers::default(),
-            bridge: OnceLock::new(),
-            publisher: OnceLock::new(),
-            publishes_ahead: false.into(),
-            unpublished: OnceLock::new(),
-            lost: OnceLock::new(),
-            sentinel: OnceLock::new(),
-            recovery: Recovery::default(),
             owed: OwedSignals::default(),
-            times: OnceLock::new(),
             locked: Locked {
                 state: DroppedByMaker::new(Mutex::new(State {
                     reached: initial,
@@ -251,21 +199,15 @@ impl Shared {
         &self.held_index
     }
 
-    /// Traces that record host signals.
+    /// What few timelines have, if this one has any of it.
     #[inline]
-    pub(crate) const fn host_signals(&self) -> &HostSignalObservers {
-        &self.host_signals
+    pub(crate) fn extras(&self) -> Option<&Extras> {
+        self.extras.get().map(|extras| &**extras)
     }
 
-    /// The times of its signals, if it has timestamps.
-    #[inline]
-    pub(crate) fn times(&self) -> Option<&Times> {
-        self.times.get().map(|times| &**times)
-    }
-
-    /// Gives it timestamps. False if it has them already.
-    pub(crate) fn set_times(&self, times: Times) -> bool {
-        self.times.set(Box::new(times)).is_ok()
+    /// Its extras. The first call makes them.
+    pub(crate) fn make_extras(&self) -> &Extras {
+        self.extras.get_or_init(Box::default)
     }
 
     pub(super) fn ports(&self) -> impl Iterator<Item = &DevicePort> {
@@ -389,18 +331,6 @@ impl Shared {
             && self.seen.raw_claims.load(Ordering::Relaxed) == 1
     }
 
-    /// Makes it a side of `bridge`.
-    pub(crate) fn set_bridge(&self, bridge: Weak<dyn Bridge>) {
-        let _ = self.bridge.set(bridge);
-    }
-
-    /// The other sides of its bridge. Empty if it is a side of none.
-    pub(crate) fn other_sides(&self) -> Vec<Arc<Self>> {
-        let mut sides = self.bridge().map_or_else(Vec::new, |bridge| bridge.sides());
-        sides.retain(|side| side.object() != self.object());
-        sides
-    }
-
     /// True if the only port is a host value without shared memory behind it.
     #[inline]
     pub(crate) const fn is_counted_here(&self) -> bool {
@@ -410,16 +340,6 @@ impl Shared {
     #[inline]
     pub(crate) const fn is_remote(&self) -> bool {
         self.is_remote
-    }
-
-    /// Stores a weak reference to itself, for methods that have only `&self`.
-    pub(crate) fn set_own(&self, of: &Arc<Self>) {
-        self.recovery.set_own(Arc::downgrade(of));
-    }
-
-    /// Notes that another process has the right to signal. `kept` lives as long as the timeline.
-    pub(crate) fn set_remote_signaller(&self, kept: Arc<dyn Any + Send + Sync>) {
-        let _ = self.remote_signaller.set(kept);
     }
 
     /// True if it has failed or lost its last handle.
@@ -492,16 +412,6 @@ impl Shared {
     /// These values count as pending, and as reached from the first query on.
     pub(crate) fn note_signalled(&self, value: u64) {
         self.claimed.promoted.fetch_max(value, Ordering::Release);
-    }
-
-    pub(crate) fn start_publishing_ahead(&self) {
-        self.publishes_ahead.store(true, Ordering::SeqCst);
-    }
-
-    /// True if a value must be published before it becomes visible here.
-    #[inline]
-    pub(crate) fn publishes_ahead(&self) -> bool {
-        self.publishes_ahead.load(Ordering::Acquire)
     }
 
     /// True if native waits for it must be noted.
@@ -595,49 +505,6 @@ impl Shared {
     /// Notes that it has failed or lost its last handle. Call it with the state's lock.
     pub(super) fn note_troubled(&self) {
         self.seen.troubled.store(true, Ordering::Release);
-    }
-
-    /// True if another process has the right to signal.
-    pub(super) fn has_remote_signaller(&self) -> bool {
-        self.remote_signaller.get().is_some()
-    }
-
-    /// The bridge of which it is a side, if any.
-    pub(super) fn bridge(&self) -> Option<Arc<dyn Bridge>> {
-        self.bridge.get().and_then(Weak::upgrade)
-    }
-
-    /// What publishes its values to other processes, if anything.
-    pub(super) fn publisher(&self) -> Option<&Arc<dyn Publish>> {
-        self.publisher.get()
-    }
-
-    /// Sets the publisher. The first one stays.
-    pub(super) fn set_publisher(&self, publisher: Arc<dyn Publish>) {
-        let _ = self.publisher.set(publisher);
-    }
-
-    /// On a queue's position: the signals that must be published before it is visible.
-    pub(super) const fn unpublished(&self) -> &OnceLock<Box<UnpublishedSignals>> {
-        &self.unpublished
-    }
-
-    /// Why native waits for it may find incomplete data, if they may.
-    pub(super) fn loss(&self) -> Option<&Failure> {
-        self.lost.get()
-    }
-
-    /// Notes why native waits for it may find incomplete data. The first cause stays.
-    pub(super) fn set_loss(&self, cause: &Failure) {
-        let _ = self.lost.set(cause.clone());
-    }
-
-    pub(super) fn sentinel(&self) -> &Arc<Sentinel> {
-        self.sentinel.get_or_init(|| Arc::new(Sentinel))
-    }
-
-    pub(super) const fn recovery(&self) -> &Recovery {
-        &self.recovery
     }
 
     #[inline]

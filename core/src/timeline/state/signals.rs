@@ -7,7 +7,7 @@ use super::locked::State;
 use super::shared::Shared;
 use crate::base::error::{Error, Object, Result};
 use crate::base::exiting::{exit_error, is_exiting};
-use crate::base::run::{DeferWakes, Wake, call_backend, wake_all};
+use crate::base::run::{DeferWakes, call_backend, wake_all};
 use crate::port::ByEngine;
 use crate::timeline::interval::Interval;
 
@@ -108,13 +108,10 @@ impl Shared {
         if closed {
             self.wake_holders();
         }
-        self.wake_bridge();
-    }
-
-    /// Wakes the bridge, which may wait for this claim before it closes.
-    fn wake_bridge(&self) {
-        let bridge = self.bridge();
-        wake_all(bridge.map(|bridge| bridge as Arc<dyn Wake>));
+        // The bridge may wait for this claim before it closes.
+        if let Some(publication) = self.publication() {
+            publication.wake_bridge();
+        }
     }
 
     /// Claims `value` for a host signal that follows.

@@ -70,6 +70,12 @@ impl Times {
 }
 
 impl Shared {
+    /// The times of its signals, if it has timestamps.
+    #[inline]
+    pub(crate) fn times(&self) -> Option<&Times> {
+        self.extras()?.times()
+    }
+
     /// The times of its signals, if it has timestamps and this process signals it.
     #[inline]
     pub(crate) fn local_times(&self) -> Option<&LocalTimes> {
@@ -149,7 +155,7 @@ impl Timeline {
 
     fn with(self, times: Times) -> Result<Self> {
         let shared = self.shared();
-        if !shared.set_times(times) {
+        if !shared.make_extras().set_times(times) {
             return Err(Error::unsupported(
                 shared.object(),
                 "be given timestamps",
