@@ -141,6 +141,7 @@ enum Never {}
 impl Enqueue for Never {
     type Device = Promising;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -148,7 +149,11 @@ impl Enqueue for Never {
         match *self {}
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, _: W) -> Result<()>
+    fn ready(&self) -> Option<()> {
+        match *self {}
+    }
+
+    fn record<W>(&self, (): (), (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, _: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {

@@ -220,7 +220,7 @@ impl Stream {
     ///
     /// # Safety
     /// `event` is a live event.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn wait_raw(&self, event: &Raw<sys::CUevent_st>) -> Result<()> {
         let driver = self.context.driver();
         // SAFETY: the stream is alive, and the caller guarantees a live event. The wait captures
@@ -260,7 +260,7 @@ impl Stream {
     ///
     /// # Errors
     /// A driver error.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record(&self, mark: &Mark) -> Result<()> {
         // SAFETY: both are alive. If they belong to different contexts, the driver rejects the
         // call.

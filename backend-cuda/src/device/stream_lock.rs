@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use syncline_core::backend::{Condvar, Mutex};
 
-/// A reentrant lock that may also be held without a guard.
+/// A reentrant lock, held by a thread until it drops its guards.
 ///
 /// The engine only tries the lock and never blocks on it. A thread of the application that holds
 /// the lock may take it again.
@@ -34,15 +34,11 @@ fn this_thread() -> usize {
 impl StreamLock {
     /// Takes the lock if no thread holds it, not even this thread. For the engine.
     #[inline]
-    pub(crate) fn try_lock(&self) -> bool {
-        let taken = self
-            .owner
+    pub(crate) fn try_lock(&self) -> Option<StreamLockGuard<'_>> {
+        self.owner
             .compare_exchange(0, this_thread(), Ordering::Acquire, Ordering::Relaxed)
-            .is_ok();
-        if taken {
-            self.depth.store(1, Ordering::Relaxed);
-        }
-        taken
+            .ok()?;
+        Some(self.hold(1))
     }
 
     /// Takes the lock, and blocks while another thread holds it.
@@ -55,21 +51,22 @@ impl StreamLock {
         // The unlocking thread checks for blocked threads without a full barrier, because each
         // submission would pay for the barrier. A blocked thread that it misses retries after
         // [`RETRY`].
-        while !self.try_lock() {
-            guard = self.changed.1.wait_timeout(guard, RETRY);
-        }
+        let held = loop {
+            match self.try_lock() {
+                Some(held) => break held,
+                None => guard = self.changed.1.wait_timeout(guard, RETRY),
+            }
+        };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.assume_locked()
+        held
     }
 
     /// Takes the lock if no other thread holds it. Never blocks.
     pub(crate) fn try_lock_reentrant(&self) -> Option<StreamLockGuard<'_>> {
         if self.owner.load(Ordering::Relaxed) == this_thread() {
-            let depth = self.depth.load(Ordering::Relaxed);
-            self.depth.store(depth + 1, Ordering::Relaxed);
-            return Some(self.assume_locked());
+            return Some(self.hold(self.depth.load(Ordering::Relaxed) + 1));
         }
-        self.try_lock().then(|| self.assume_locked())
+        self.try_lock()
     }
 
     /// True if a thread is blocked in [`StreamLock::lock`].
@@ -85,9 +82,10 @@ impl StreamLock {
         self.changed.1.notify_all();
     }
 
-    /// A guard for the lock that [`StreamLock::try_lock`] has taken. Dropping it unlocks.
+    /// The guard of this thread, which owns the lock, for its `depth`-th lock.
     #[inline]
-    pub(crate) const fn assume_locked(&self) -> StreamLockGuard<'_> {
+    fn hold(&self, depth: u64) -> StreamLockGuard<'_> {
+        self.depth.store(depth, Ordering::Relaxed);
         StreamLockGuard {
             lock: self,
             _this_thread: PhantomData,
@@ -153,14 +151,15 @@ mod tests {
         let lock = StreamLock::default();
         let first = lock.lock();
         let second = lock.lock();
-        assert!(!lock.try_lock());
+        assert!(lock.try_lock().is_none());
         drop(first);
-        assert!(!lock.try_lock());
+        assert!(lock.try_lock().is_none());
         drop(second);
-        assert!(lock.try_lock());
-        assert!(!lock.try_lock());
-        drop(lock.assume_locked());
-        assert!(lock.try_lock());
+        let engine = lock.try_lock();
+        assert!(engine.is_some());
+        assert!(lock.try_lock().is_none());
+        drop(engine);
+        assert!(lock.try_lock().is_some());
     }
 
     #[test]
@@ -178,6 +177,6 @@ mod tests {
             left.store(true, Ordering::SeqCst);
             drop(held);
         });
-        assert!(lock.try_lock());
+        assert!(lock.try_lock().is_some());
     }
 }

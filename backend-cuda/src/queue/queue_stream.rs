@@ -34,8 +34,6 @@ pub struct StreamState {
     imports: ImportsInUse,
     /// True if the stream may have work after the last event of the queue's position.
     unmarked: bool,
-    /// The error of the query whether the stream is being captured.
-    unknown_capture: Option<Error>,
 }
 
 impl StreamState {
@@ -53,16 +51,6 @@ impl StreamState {
     #[inline]
     pub(super) const fn note_marked(&mut self) {
         self.unmarked = false;
-    }
-
-    /// Notes that it is not known whether the stream is being captured.
-    pub(super) fn note_unknown_capture(&mut self, error: Error) {
-        self.unknown_capture = Some(error);
-    }
-
-    /// The error of [`StreamState::note_unknown_capture`].
-    pub(super) const fn take_unknown_capture(&mut self) -> Option<Error> {
-        self.unknown_capture.take()
     }
 
     /// Moves imported objects that no submission after `reached` uses to `unused`.

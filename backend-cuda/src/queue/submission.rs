@@ -8,11 +8,12 @@ use syncline_core::backend::{
     Attachment, Batch, EngineQueue, Enqueue, Flush, Home, InFlightBudget, Keep, SubmissionQueue,
     Timing, ToWrite, Unused, Waker,
 };
-use syncline_core::{Result, error::Object};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::Owner;
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
+use crate::device::stream_lock::StreamLockGuard;
 use crate::queue::queue_stream::{QueueStream, StreamState};
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
@@ -91,25 +92,25 @@ impl Feed {
     }
 }
 
-/// Unlocks the stream and returns false if it is being captured.
-///
-/// If the query fails, the stream stays locked, and `record` returns the error.
+/// A stream that can take a submission now, because this thread has its lock.
+pub struct Ready<'a> {
+    locked: StreamLockGuard<'a>,
+    /// The error of the query whether the stream is being captured. `record` returns it.
+    unknown_capture: Option<Box<Error>>,
+}
+
+/// `None` if the stream, which is locked, is being captured.
 #[cold]
-fn stays_locked_unless_captured(queue: &QueueStream, state: &mut StreamState) -> bool {
-    let stream = queue.stream();
-    let locked = stream.stream_lock().assume_locked();
-    let captured = match stream.capture_while_locked(&locked) {
-        Ok(capture) => !matches!(capture, Capture::None),
-        Err(error) => {
-            state.note_unknown_capture(error);
-            false
-        }
+fn ready_unless_captured<'a>(stream: &Stream, locked: StreamLockGuard<'a>) -> Option<Ready<'a>> {
+    let unknown_capture = match stream.capture_while_locked(&locked) {
+        Ok(Capture::None) => None,
+        Ok(_) => return None,
+        Err(error) => Some(Box::new(error)),
     };
-    if !captured {
-        // `record` unlocks the stream.
-        std::mem::forget(locked);
-    }
-    !captured
+    Some(Ready {
+        locked,
+        unknown_capture,
+    })
 }
 
 impl Home for Device {
@@ -125,6 +126,7 @@ impl Home for Device {
 impl Enqueue for Feed {
     type Device = Device;
     type Recorder<'a> = Recorder<'a>;
+    type Ready<'a> = Ready<'a>;
     type State = StreamState;
     type Stamp = Stamp;
     /// For submissions without any command, so that what they keep is bounded too.
@@ -145,22 +147,27 @@ impl Enqueue for Feed {
         Some(self.0.stream().domain())
     }
 
-    /// Takes the stream's lock, which `record` releases.
+    /// Takes the stream's lock until the end of `record`.
     ///
-    /// False while the application holds the stream, and while the stream is being captured: an
+    /// `None` while the application holds the stream, and while the stream is being captured: an
     /// event recorded then would belong to the graph.
     #[inline]
-    fn ready(&self, state: &mut StreamState) -> bool {
+    fn ready(&self) -> Option<Ready<'_>> {
         let stream = self.0.stream();
-        if !stream.stream_lock().try_lock() {
-            return false;
+        let locked = stream.stream_lock().try_lock()?;
+        if !stream.is_untouched() {
+            return ready_unless_captured(stream, locked);
         }
-        stream.is_untouched() || stays_locked_unless_captured(&self.0, state)
+        Some(Ready {
+            locked,
+            unknown_capture: None,
+        })
     }
 
     #[inline]
     fn record<W>(
         &self,
+        ready: Ready<'_>,
         state: &mut StreamState,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,
@@ -170,12 +177,12 @@ impl Enqueue for Feed {
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()>,
     {
         let queue = &self.0;
-        // Taken by `ready`.
-        let _locked = queue.stream().stream_lock().assume_locked();
-        if !queue.stream().is_untouched()
-            && let Some(error) = state.take_unknown_capture()
-        {
-            return Err(error);
+        let Ready {
+            locked: _locked,
+            unknown_capture,
+        } = ready;
+        if let Some(error) = unknown_capture {
+            return Err(*error);
         }
         // For the work, and for the legacy default stream, which is that of the current context.
         // Event records and waits work with any current context.
@@ -243,10 +250,9 @@ impl Enqueue for Feed {
         if !queue.keeps_stream() || !queue.device().context().is_kept() {
             return None;
         }
-        if !stream.stream_lock().try_lock() {
+        let Some(locked) = stream.stream_lock().try_lock() else {
             return Some(false);
-        }
-        let locked = stream.stream_lock().assume_locked();
+        };
         // A query of a captured stream would invalidate the capture.
         if !stream.is_untouched()
             && !matches!(stream.capture_while_locked(&locked), Ok(Capture::None))

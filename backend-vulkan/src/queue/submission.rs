@@ -115,6 +115,7 @@ impl Home for Device {
 impl Enqueue for Feed {
     type Device = Device;
     type Recorder<'a> = Recorder<'a>;
+    type Ready<'a> = ();
     /// `None` before the first submission.
     type State = Option<Recording>;
     type Stamp = Stamp;
@@ -131,8 +132,14 @@ impl Enqueue for Feed {
         Some(self.driver.budget())
     }
 
+    #[inline]
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         state: &mut Option<Recording>,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

@@ -157,6 +157,10 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// recorder that owns its state could be exchanged: safe crates such as `replace_with` move a
     /// value out of a `&mut`, and safe nested work can get it through a thread-local.
     type Recorder<'a>;
+    /// What [`Enqueue::record`] needs from a driver queue that can take a submission now.
+    ///
+    /// Such as the guard of the driver queue's lock. `()` if nothing is needed.
+    type Ready<'a>;
     /// The recorded submission, and what the thread that submits needs, such as a command pool.
     ///
     /// A queue has one value. The engine gives it to one call at a time, so it needs no lock. `()`
@@ -194,21 +198,19 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
         None
     }
 
-    /// True if the driver queue can take a submission now. Called before each record.
+    /// Prepares the driver queue for one record. `None` if it takes no submission now.
     ///
-    /// With false the engine delays the submission, and the device's watcher asks again every few
-    /// milliseconds. So a backend that returns false needs a [`Watch`](crate::backend::Watch).
-    /// After each true the engine calls [`Enqueue::record`] once on the same thread. So a backend
-    /// can take a lock here and release it there.
+    /// The engine calls this before each record. It gives the value to [`Enqueue::record`] on the
+    /// same thread, or drops it. The drop must undo what this call has done. So a backend can take
+    /// a lock here, and its guard is the value.
     ///
+    /// After `None` the engine delays the submission, and the device's watcher asks again every few
+    /// milliseconds. So a backend that returns `None` needs a [`Watch`](crate::backend::Watch).
     /// This is for driver queues that an application lends and sometimes uses in a way that allows
-    /// no submissions, such as a stream during capture.
-    fn ready(&self, state: &mut Self::State) -> bool {
-        let _ = state;
-        true
-    }
+    /// no submissions, such as a stream during capture. Other backends return `Some(())`.
+    fn ready(&self) -> Option<Self::Ready<'_>>;
 
-    /// Records one submission.
+    /// Records one submission. `ready` is from [`Enqueue::ready`] of this queue.
     ///
     /// Calls `work` once between the waits and the signals, unless it fails before that. The
     /// objects that the work needs go into `keep`, which lives until the submission has finished.
@@ -223,6 +225,7 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// but with the same number and `keep`. If it is refused, too, the queue fails.
     fn record<W>(
         &self,
+        ready: Self::Ready<'_>,
         state: &mut Self::State,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

@@ -127,6 +127,7 @@ impl Drop for Worker {
 impl Enqueue for Worker {
     type Device = Device;
     type Recorder<'a> = Recorder<'a>;
+    type Ready<'a> = ();
     type State = ();
     type Stamp = Stamp;
 
@@ -134,8 +135,14 @@ impl Enqueue for Worker {
         &self.device
     }
 
+    #[inline]
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         (): &mut (),
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

@@ -209,7 +209,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         work: &mut dyn Work<E>,
         is_bare: bool,
     ) -> Result<Submitted<'q>, Box<Error>> {
-        if !self.driver().ready(drive.backend()) {
+        let Some(ready) = self.driver().ready() else {
             let (waits, claims) = (fast.awaited(), fast.taken());
             self.put_off_new(
                 drive,
@@ -220,7 +220,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 GraphEntries::default(),
             );
             return Ok(self.submitted(number));
-        }
+        };
         let signals = &*fast.signals;
         let batch = Batch {
             waits: &fast.waits,
@@ -235,7 +235,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut keep = Keep::default();
         let noted = self.note_dependent(number, &fast.waits, fast.claims());
         let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
-        let handed = self.hand_over(drive.backend(), &batch, record, &mut keep);
+        let handed = self.hand_over(drive.backend(), ready, &batch, record, &mut keep);
         if !matches!(handed, Handed::Taken) {
             if let Some(noted) = noted {
                 self.settle_dependent(noted, fast.claims(), &handed);

@@ -76,10 +76,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
             };
             if let Some(entry) = self.pop_ready(&mut state, first) {
                 drop(state);
-                if !self.driver().ready(drive.backend()) {
-                    return self.put_off(drive, entry);
-                }
-                let is_busy = self.release(&mut drive, entry, &mut spare);
+                let is_busy = match self.release(&mut drive, entry, &mut spare) {
+                    Ok(is_busy) => is_busy,
+                    Err(entry) => return self.put_off(drive, entry),
+                };
                 match self.try_leave_if(is_busy, drive) {
                     Ok(()) => return,
                     Err(again) => drive = again,
@@ -116,20 +116,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 continue;
             };
             drop(state);
-            // For a recorded submission `ready` was called before it was recorded.
-            let to_record = !matches!(entry.job, Job::Recorded(_));
-            if matches!(verdict, Verdict::Ready)
-                && to_record
-                && !self.driver().ready(drive.backend())
-            {
-                return self.put_off(drive, entry);
-            }
             let is_busy = match verdict {
                 Verdict::Skip(cause) => {
                     self.skip(entry, &cause);
                     false
                 }
-                _ => self.release(&mut drive, entry, &mut spare),
+                _ => match self.release(&mut drive, entry, &mut spare) {
+                    Ok(is_busy) => is_busy,
+                    Err(entry) => return self.put_off(drive, entry),
+                },
             };
             match self.try_leave_if(is_busy, drive) {
                 Ok(()) => return,
@@ -273,15 +268,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if the driver's queue is locked, so that the submission stays at the front.
     ///
     /// Otherwise its cleared lists go to `spare`.
+    ///
+    /// # Errors
+    /// The submission, if it must be recorded and the driver is not ready.
     pub(super) fn release<'l>(
         self: &'l Arc<Self>,
         drive: &mut Drive<E>,
         entry: Entry<'l, E>,
         spare: &mut Option<Box<Lists>>,
-    ) -> bool {
+    ) -> Result<bool, Entry<'l, E>> {
         // The releasing thread may be in a call that has nothing to do with this submission.
         let _foreign_work = ForeignWorkScope::new();
-        let mut work = self.take_out_of_line(&entry.job);
         let Entry {
             number,
             lists,
@@ -299,22 +296,51 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 self.complete(number, handed, &taken, &mut entries, &mut keep)
             }
             Job::Pass(keep) => {
+                let Some(ready) = self.driver().ready() else {
+                    drop((taken, waits));
+                    return Err(Entry {
+                        number,
+                        lists,
+                        job: Job::Pass(keep),
+                        entries,
+                    });
+                };
                 self.pass(
                     drive,
+                    ready,
                     number,
                     keep.map_or_else(Keep::default, |keep| *keep),
                     entries,
                 );
-                return self.is_front_recorded();
+                return Ok(self.is_front_recorded());
             }
             Job::Tiny(_) | Job::OutOfLine(_) => {
-                if let Job::Tiny(tiny) = job {
-                    work = Some(tiny.resize());
-                }
+                let Some(ready) = self.driver().ready() else {
+                    drop((taken, waits));
+                    return Err(Entry {
+                        number,
+                        lists,
+                        job,
+                        entries,
+                    });
+                };
+                let mut work = match job {
+                    Job::Tiny(tiny) => Some(tiny.resize()),
+                    job => self.take_out_of_line(&job),
+                };
                 let work = move |recorder: &mut E::Recorder<'_>| {
                     work.as_mut().map_or(Ok(()), |work| work.record(recorder))
                 };
-                self.send(drive, number, &waits, work, &taken, &mut entries, &mut keep)
+                self.send(
+                    drive,
+                    ready,
+                    number,
+                    &waits,
+                    work,
+                    &taken,
+                    &mut entries,
+                    &mut keep,
+                )
             }
         };
         match sent {
@@ -325,7 +351,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     entries.entry = self.enter_again(number, &lists);
                 }
                 self.put_back(number, keep, lists, entries);
-                return true;
+                return Ok(true);
             }
             Handed::Refused(error) => {
                 // No caller is left to take the error, so the waiters get it.
@@ -333,7 +359,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 self.skipped().add(number, &cause);
                 fail_all(claims, &cause);
                 self.pass_over(drive, number, keep, GraphEntries::default());
-                return self.is_front_recorded();
+                return Ok(self.is_front_recorded());
             }
         }
         drop((taken, waits));
@@ -342,7 +368,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             lists.clear();
             lists
         });
-        false
+        Ok(false)
     }
 
     /// True if the first held submission is recorded, and the driver's queue was locked.

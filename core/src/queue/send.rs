@@ -43,9 +43,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// # Errors
     /// The reason if it is refused. Its claims are withdrawn then.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one submission")]
     pub(super) fn send_now<'l, W>(
         self: &'l Arc<Self>,
         drive: &mut Drive<E>,
+        ready: E::Ready<'_>,
         number: u64,
         waits: &[Awaited<'_>],
         work: W,
@@ -56,7 +58,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
     {
         let mut keep = Keep::default();
-        match self.send(drive, number, waits, work, claims, &mut entries, &mut keep) {
+        match self.send(
+            drive,
+            ready,
+            number,
+            waits,
+            work,
+            claims,
+            &mut entries,
+            &mut keep,
+        ) {
             Handed::Taken => Ok(true),
             handed => {
                 self.not_taken(drive, number, handed, claims, entries, keep)?;
@@ -107,6 +118,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn send<W>(
         self: &Arc<Self>,
         drive: &mut Drive<E>,
+        ready: E::Ready<'_>,
         number: u64,
         waits: &[Awaited<'_>],
         work: W,
@@ -145,11 +157,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let between = natives.len();
         // Before the signals are listed, because a timeline that has failed by then is not among
         // them.
-        let (stamp, mut unstamped) = match self.stamp_signals(claims) {
-            Ok(stamp) => (stamp, None),
-            // The queue calls `record` all the same. It must call `record` once after each `ready`
-            // that returned true.
-            Err(error) => (None, Some(error)),
+        let stamp = match self.stamp_signals(claims) {
+            Ok(stamp) => stamp,
+            Err(error) => {
+                return self.guarded(move || {
+                    drop(work);
+                    Handed::Refused(self.error_on_queue(*error))
+                });
+            }
         };
         if let Some(stamp) = &stamp {
             self.expect_times(claims, stamp);
@@ -170,10 +185,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
             is_bare: false,
             of: PhantomData,
         };
-        let work = |recorder: &mut E::Recorder<'_>| match unstamped.take() {
-            Some(error) => Err(error),
-            None => work(recorder),
-        };
         for native in &natives[before..between] {
             if native.of.depends_on_others() {
                 // A lost device is noticed only as long as the timeline exists.
@@ -185,7 +196,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !relayed.is_empty() {
             self.note_relays(number, claims);
         }
-        let handed = self.hand_over(drive.backend(), &batch, work, keep);
+        let handed = self.hand_over(drive.backend(), ready, &batch, work, keep);
         if matches!(handed, Handed::Refused(_)) {
             if !relayed.is_empty() {
                 self.forget_relays(number);
@@ -249,6 +260,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn hand_over<W>(
         self: &Arc<Self>,
         backend: &mut E::State,
+        ready: E::Ready<'_>,
         batch: &Batch<'_, E>,
         work: W,
         keep: &mut Keep,
@@ -266,7 +278,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 Ok(Err(error)) => Err(*error),
                 Err(payload) => Err(self.panicked(payload)),
             };
-            match self.driver().record(backend, batch, keep, work) {
+            match self.driver().record(ready, backend, batch, keep, work) {
                 Ok(()) => self.flush(backend),
                 Err(error) => Handed::Refused(self.error_on_queue(error)),
             }
@@ -436,18 +448,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
         keep: Keep,
         entries: GraphEntries<'_>,
     ) {
-        if !self.driver().ready(drive.backend()) {
+        let Some(ready) = self.driver().ready() else {
             let pass = Entry::pass(number, kept(keep), entries);
             self.lock().held.push_front(pass);
             return;
-        }
-        self.pass(drive, number, keep, entries);
+        };
+        self.pass(drive, ready, number, keep, entries);
     }
 
-    /// Same as [`SubmissionQueue::pass_over`], for a driver whose `ready` has returned true.
+    /// Same as [`SubmissionQueue::pass_over`], for a driver that is ready.
     pub(super) fn pass(
         self: &Arc<Self>,
         drive: &mut Drive<E>,
+        ready: E::Ready<'_>,
         number: u64,
         mut kept: Keep,
         mut entries: GraphEntries<'_>,
@@ -463,7 +476,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             is_bare: true,
             of: PhantomData,
         };
-        let handed = self.hand_over(drive.backend(), &batch, |_| Ok(()), &mut kept);
+        let handed = self.hand_over(drive.backend(), ready, &batch, |_| Ok(()), &mut kept);
         match self.complete(number, handed, &[], &mut entries, &mut kept) {
             Handed::Taken => {}
             Handed::Busy => {

@@ -122,12 +122,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         claims: &[Taken<'_>],
         entries: GraphEntries<'q>,
     ) -> Result<Submitted<'q>, Box<Error>> {
-        if !self.driver().ready(drive.backend()) {
+        let Some(ready) = self.driver().ready() else {
             self.put_off_new(drive, number, work, waits, claims, entries);
             return Ok(self.submitted(number));
-        }
+        };
         let record = |recorder: &mut E::Recorder<'_>| work.record(recorder);
-        let sent = self.send_now(&mut drive, number, waits, record, claims, entries);
+        let sent = self.send_now(&mut drive, ready, number, waits, record, claims, entries);
         let left = match sent {
             Ok(true) => self.try_leave(drive),
             _ => Err(drive),

@@ -41,6 +41,7 @@ struct Taking {
 impl Enqueue for Taking {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -48,7 +49,18 @@ impl Enqueue for Taking {
         &self.home
     }
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
+    fn record<W>(
+        &self,
+        (): (),
+        (): &mut (),
+        batch: &Batch<'_, Self>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {

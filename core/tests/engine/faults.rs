@@ -59,6 +59,7 @@ struct Taking {
 impl Enqueue for Taking {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = Time;
 
@@ -70,7 +71,18 @@ impl Enqueue for Taking {
         Some(1)
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
+    fn record<W>(
+        &self,
+        (): (),
+        (): &mut (),
+        _: &Batch<'_, Self>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {

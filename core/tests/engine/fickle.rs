@@ -101,6 +101,7 @@ fn refusal() -> Error {
 impl Enqueue for Fickle {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = Option<Task>;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 3;
@@ -113,8 +114,13 @@ impl Enqueue for Fickle {
         Some(self.number)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut Option<Task>,
         batch: &Batch<'_, Self>,
         _: &mut Keep,

@@ -39,6 +39,7 @@ struct Units(u64);
 impl Enqueue for Slow {
     type Device = Of<Self>;
     type Recorder<'a> = Units;
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -54,8 +55,13 @@ impl Enqueue for Slow {
         Some(&self.budget)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         (): &mut (),
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

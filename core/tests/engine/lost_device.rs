@@ -163,6 +163,7 @@ struct Takes {
 impl Enqueue for Takes {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -170,7 +171,18 @@ impl Enqueue for Takes {
         &self.home
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
+    fn record<W>(
+        &self,
+        (): (),
+        (): &mut (),
+        _: &Batch<'_, Self>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {

@@ -29,6 +29,7 @@ struct Driver {
 impl Enqueue for Driver {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -40,16 +41,23 @@ impl Enqueue for Driver {
         Some(1)
     }
 
-    fn ready(&self, (): &mut ()) -> bool {
+    fn ready(&self) -> Option<()> {
         // The engine has already checked the waits of the submission.
         if let Some((line, counter)) = self.dies.lock().unwrap().take() {
             let dead = Error::work(io::Error::other("the process has died"));
             line.lose(&counter, dead, RecoveryMode::Alone);
         }
-        true
+        Some(())
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(
+        &self,
+        (): (),
+        (): &mut (),
+        _: &Batch<'_, Self>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -118,6 +126,7 @@ struct Quick {
 impl Enqueue for Quick {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = Vec<(Arc<AtomicU64>, u64)>;
     type Stamp = NoStamp;
 
@@ -129,8 +138,13 @@ impl Enqueue for Quick {
         Some(1)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut Self::State,
         batch: &Batch<'_, Self>,
         _: &mut Keep,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::words::{Of, Word, Words, queue};
-use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue};
-use syncline_core::{Error, Result, host, info::DeviceId};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Stamp, SubmissionQueue, Timing};
+use syncline_core::{Error, Result, error::Object, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -22,7 +22,31 @@ struct Lent {
     interrupts: Arc<AtomicBool>,
     /// True if the driver takes nothing any more.
     is_broken: Arc<AtomicBool>,
+    /// True from `ready` to the end of `record`.
+    is_locked: AtomicBool,
+    /// How many submissions it was given to record.
+    recorded: Arc<AtomicU64>,
+    /// How many stamps it can still make.
+    stamps: AtomicU64,
     counts: Arc<Counts>,
+}
+
+/// The driver queue, locked for one record.
+struct Locked<'a>(&'a AtomicBool);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A time that the device never writes.
+struct Unwritten;
+
+impl Stamp for Unwritten {
+    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
+        Err(taken())
+    }
 }
 
 /// What the queue says is held whenever its driver is asked.
@@ -34,8 +58,9 @@ struct Counts {
 impl Enqueue for Lent {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = Locked<'a>;
     type State = ();
-    type Stamp = NoStamp;
+    type Stamp = Unwritten;
 
     fn device(&self) -> &Of<Self> {
         &self.home
@@ -45,16 +70,28 @@ impl Enqueue for Lent {
         Some(self.number)
     }
 
-    fn ready(&self, (): &mut ()) -> bool {
+    fn ready(&self) -> Option<Locked<'_>> {
         if let Some(queue) = self.counts.queue.get().and_then(Weak::upgrade) {
             let count = queue.held().count;
             self.counts.fewest.fetch_min(count, Ordering::SeqCst);
         }
         self.asked.fetch_add(1, Ordering::SeqCst);
-        !self.taken.load(Ordering::SeqCst)
+        if self.taken.load(Ordering::SeqCst) {
+            return None;
+        }
+        let was_locked = self.is_locked.swap(true, Ordering::SeqCst);
+        assert!(!was_locked, "the engine kept what `ready` returned");
+        Some(Locked(&self.is_locked))
     }
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(
+        &self,
+        _locked: Locked<'_>,
+        (): &mut (),
+        batch: &Batch<'_, Self>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {
@@ -62,6 +99,7 @@ impl Enqueue for Lent {
             !self.taken.load(Ordering::SeqCst),
             "recorded although not ready"
         );
+        self.recorded.fetch_add(1, Ordering::SeqCst);
         if self.interrupts.swap(false, Ordering::SeqCst) {
             self.taken.store(true, Ordering::SeqCst);
             return Err(taken());
@@ -83,6 +121,14 @@ impl Enqueue for Lent {
     fn flush(&self, (): &mut (), _: &dyn Fn() -> syncline_core::backend::Waker) -> Flush {
         Flush::Done
     }
+
+    fn stamp(&self, _: &Object, _: Timing) -> Result<Arc<Unwritten>> {
+        let one_less = |stamps: u64| stamps.checked_sub(1);
+        self.stamps
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+            .map(|_| Arc::new(Unwritten))
+            .map_err(|_| taken())
+    }
 }
 
 fn taken() -> Error {
@@ -95,6 +141,7 @@ struct Setup {
     asked: Arc<AtomicU64>,
     interrupts: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
+    recorded: Arc<AtomicU64>,
     counts: Arc<Counts>,
     words: Arc<Words>,
     device: DeviceId,
@@ -114,9 +161,13 @@ fn setup() -> Setup {
         asked: Arc::clone(&asked),
         interrupts: Arc::default(),
         is_broken: Arc::default(),
+        is_locked: AtomicBool::new(false),
+        recorded: Arc::default(),
+        stamps: AtomicU64::new(1),
         counts: counts.clone(),
     };
     let (interrupts, is_broken) = (lent.interrupts.clone(), lent.is_broken.clone());
+    let recorded = lent.recorded.clone();
     let queue = queue("lent", lent);
     Setup {
         queue,
@@ -124,6 +175,7 @@ fn setup() -> Setup {
         asked,
         interrupts,
         is_broken,
+        recorded,
         counts,
         words,
         device,
@@ -266,6 +318,31 @@ fn a_refused_submission_does_not_fail_the_queue() {
     setup.taken.store(false, Ordering::SeqCst);
     done.at(1).wait(LONG).unwrap();
     setup.queue.idle(LONG).unwrap();
+}
+
+/// The driver makes the stamp that shows that the queue writes times, and no other.
+#[test]
+fn a_submission_without_its_stamp_is_refused_before_the_record() {
+    let setup = setup();
+    let host = host::Device::new();
+    let gate = syncline_core::backend::Device::timeline(&host, "gate").unwrap();
+    let clock = syncline_core::backend::Device::clock(&host).unwrap();
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
+    let done = done.clocked([(setup.device, clock)]).unwrap();
+    let never = |_: &mut ()| -> Result<()> { panic!("recorded without a stamp") };
+    let submit = |waits: &[_]| {
+        let sent = setup.queue.submit(waits, never, &[done.signal_at(1)]);
+        sent.map(|sent| sent.is_held())
+    };
+    let refused = submit(&[]);
+    assert!(matches!(refused, Err(Error::Work(_))), "{refused:?}");
+    assert!(submit(&[gate.at(1)]).unwrap());
+    gate.signal(1).unwrap();
+    let failed = done.at(1).wait(LONG);
+    assert!(matches!(failed, Err(Error::Failed { .. })), "{failed:?}");
+    setup.queue.idle(LONG).unwrap();
+    // Only the empty submissions for the two numbers.
+    assert_eq!(setup.recorded.load(Ordering::SeqCst), 2);
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn signal_of(point: &NativePoint<'_>) -> Signal {
 impl Enqueue for OneByOne {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = Vec<Signal>;
     type Stamp = NoStamp;
 
@@ -87,8 +88,14 @@ impl Enqueue for OneByOne {
     fn order_domain(&self) -> Option<u64> {
         Some(1)
     }
+
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut Vec<Signal>,
         batch: &Batch<'_, Self>,
         _: &mut Keep,

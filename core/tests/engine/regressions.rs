@@ -222,6 +222,7 @@ fn lost() -> Error {
 impl Enqueue for Scripted {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = SmallList;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = 2;
@@ -234,8 +235,13 @@ impl Enqueue for Scripted {
         Some(1)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut SmallList,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

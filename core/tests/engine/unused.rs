@@ -42,6 +42,7 @@ struct Using {
 impl Enqueue for Using {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = InUse<Used>;
     type Stamp = NoStamp;
 
@@ -53,8 +54,13 @@ impl Enqueue for Using {
         Some(1)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         used: &mut InUse<Used>,
         batch: &Batch<'_, Self>,
         _: &mut Keep,

@@ -244,6 +244,7 @@ struct Prompt {
 impl Enqueue for Prompt {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = Vec<(Arc<Counter>, u64)>;
     type Stamp = NoStamp;
 
@@ -255,8 +256,13 @@ impl Enqueue for Prompt {
         Some(7)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut Self::State,
         batch: &Batch<'_, Self>,
         _: &mut Keep,

@@ -112,6 +112,7 @@ struct Lent {
 impl Enqueue for Lent {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -123,15 +124,22 @@ impl Enqueue for Lent {
         Some(1)
     }
 
-    fn ready(&self, (): &mut ()) -> bool {
+    fn ready(&self) -> Option<()> {
         let busy = |busy: u64| busy.checked_sub(1);
         let taken = self
             .busy
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, busy);
-        taken.is_err()
+        taken.is_err().then_some(())
     }
 
-    fn record<W>(&self, (): &mut (), batch: &Batch<'_, Self>, _: &mut Keep, work: W) -> Result<()>
+    fn record<W>(
+        &self,
+        (): (),
+        (): &mut (),
+        batch: &Batch<'_, Self>,
+        _: &mut Keep,
+        work: W,
+    ) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {

@@ -207,6 +207,7 @@ impl<const CAPACITY: u64> Driver<CAPACITY> {
 impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
     type Device = Machine<CAPACITY>;
     type Recorder<'a> = Keep;
+    type Ready<'a> = ();
     type State = Option<Task>;
     type Stamp = NoStamp;
     const MAX_IN_FLIGHT: u64 = CAPACITY;
@@ -223,8 +224,13 @@ impl<const CAPACITY: u64> Enqueue for Driver<CAPACITY> {
         self.budget.as_ref()
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut Option<Task>,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

@@ -219,6 +219,7 @@ impl Driver {
 impl Enqueue for Driver {
     type Device = Of<Self>;
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = Option<Task>;
     type Stamp = Bare;
     const MAX_IN_FLIGHT: u64 = CAPACITY;
@@ -231,8 +232,13 @@ impl Enqueue for Driver {
         Some(self.domain)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         recorded: &mut Option<Task>,
         batch: &Batch<'_, Self>,
         _: &mut Keep,

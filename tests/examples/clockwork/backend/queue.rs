@@ -183,6 +183,7 @@ impl Channel {
 impl Enqueue for Channel {
     type Device = Device;
     type Recorder<'a> = Recorder<'a>;
+    type Ready<'a> = ();
     /// The recorded submission.
     type State = Vec<Command>;
     type Stamp = Stamp;
@@ -200,8 +201,13 @@ impl Enqueue for Channel {
         Some(self.queue.domain)
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         list: &mut Vec<Command>,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

@@ -256,6 +256,7 @@ fn signal(recorder: &mut Recorder<'_>, point: NativePoint<'_>) -> Result<()> {
 impl Enqueue for Planted {
     type Device = PlantedDevice;
     type Recorder<'a> = Recorder<'a>;
+    type Ready<'a> = ();
     type State = Vec<Command>;
     type Stamp = PlantedStamp;
 
@@ -277,8 +278,13 @@ impl Enqueue for Planted {
         }
     }
 
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
     fn record<W>(
         &self,
+        (): (),
         list: &mut Vec<Command>,
         batch: &Batch<'_, Self>,
         keep: &mut Keep,

@@ -8,6 +8,7 @@ struct Impostor(vulkan::Device);
 impl Enqueue for Impostor {
     type Device = vulkan::Device; //~ type mismatch resolving
     type Recorder<'a> = ();
+    type Ready<'a> = ();
     type State = ();
     type Stamp = NoStamp;
 
@@ -15,7 +16,11 @@ impl Enqueue for Impostor {
         &self.0
     }
 
-    fn record<W>(&self, (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, _: W) -> Result<()>
+    fn ready(&self) -> Option<()> {
+        Some(())
+    }
+
+    fn record<W>(&self, (): (), (): &mut (), _: &Batch<'_, Self>, _: &mut Keep, _: W) -> Result<()>
     where
         W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
     {

@@ -20,6 +20,7 @@ struct Wrapped(Wrapping, Feed);
 impl Enqueue for Wrapped {
     type Device = Wrapping;
     type Recorder<'a> = <Feed as Enqueue>::Recorder<'a>;
+    type Ready<'a> = <Feed as Enqueue>::Ready<'a>;
     type State = <Feed as Enqueue>::State;
     type Stamp = <Feed as Enqueue>::Stamp;
 
@@ -27,8 +28,13 @@ impl Enqueue for Wrapped {
         &self.0
     }
 
+    fn ready(&self) -> Option<Self::Ready<'_>> {
+        self.1.ready()
+    }
+
     fn record<W>(
         &self,
+        ready: Self::Ready<'_>,
         state: &mut Self::State,
         batch: &Batch<'_, Self>,
         _: &mut Keep,
@@ -37,7 +43,7 @@ impl Enqueue for Wrapped {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()>,
     {
-        self.1.record(state, batch, &mut Keep::default(), work) //~ mismatched types
+        self.1.record(ready, state, batch, &mut Keep::default(), work) //~ mismatched types
     }
 
     fn flush(&self, state: &mut Self::State, waker: &dyn Fn() -> Waker) -> Flush {
