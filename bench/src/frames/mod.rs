@@ -1,4 +1,4 @@
-//! Frames over shared timelines, for `syncline demo` and the row `interop.frames`.
+//! Frames over shared timelines, for `syncline demo` and the rows `interop.frames`.
 //!
 //! A producer simulates, a consumer draws, three buffers are between them, and only timelines
 //! order them.
@@ -183,7 +183,19 @@ impl Pipeline {
     /// # Errors
     /// [`Error::Unsupported`] if the right is CUDA, which does not draw. A driver error.
     pub fn scene(link: &Link, view: View) -> Result<Self> {
-        let slots = Shared::new(link, view.field())?;
+        Self::over(link, view, Shared::new(link, view.field())?)
+    }
+
+    /// Same as [`Pipeline::scene`], but the slots are buffers on every pair.
+    ///
+    /// # Errors
+    /// Same errors as [`Pipeline::scene`].
+    #[cfg(all(feature = "cuda", feature = "vulkan"))]
+    pub(crate) fn with_buffers(link: &Link, view: View) -> Result<Self> {
+        Self::over(link, view, Shared::buffers(link, view.field())?)
+    }
+
+    fn over(link: &Link, view: View, slots: Shared) -> Result<Self> {
         let readbacks: Vec<_> = (0..READBACKS)
             .map(|_| Buffer::host_visible(link.right(), view.picture().bytes()))
             .collect::<Result<_>>()?;

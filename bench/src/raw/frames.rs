@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline::backend::Device as _;
-use syncline::vulkan::{Device, Queue, QueueGuard};
+use syncline::vulkan::{self, Device, Queue, QueueGuard};
 use syncline::{Buffer, Link, QueueKind};
 
 use super::cuda;
 use super::vulkan::{Hand, Semaphore};
 use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
 use crate::frames::scene::View;
-use crate::frames::scene::image::{Memory, whole};
+use crate::frames::scene::image::{self, Memory, whole};
 use crate::frames::scene::renderer::{HEIGHTS, Renderer};
+use crate::frames::stage::painter::{self, LAYOUT};
 use crate::frames::stage::{Producer, cuda as stage};
 use crate::frames::{READBACKS, SLOTS, pixels};
 use crate::side::{Outcome, Stop};
 
-/// The layout of a shared image between two submissions, and while it is drawn.
-const LAYOUT: vk::ImageLayout = vk::ImageLayout::GENERAL;
+const ALL: vk::PipelineStageFlags = vk::PipelineStageFlags::ALL_COMMANDS;
 
 const HANDLES: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
@@ -41,12 +41,43 @@ pub(crate) struct ByHand {
     recording: Recording,
     renderer: Renderer,
     images: Vec<Image>,
+    /// In place of the images.
+    buffers: Option<Buffers>,
     readbacks: Vec<Buffer>,
     /// Reaches n when frame n is in its slot, and when it is drawn.
     produced: Semaphore,
     consumed: Semaphore,
     /// Owns the semaphores.
     hand: Hand,
+}
+
+/// What the two APIs share.
+#[derive(Clone, Copy)]
+pub(crate) enum Slots {
+    Images,
+    Buffers,
+}
+
+/// Shared buffers, and the image into which Vulkan copies each of them first.
+///
+/// Syncline makes their memory, which no frame does.
+struct Buffers {
+    left: Vec<syncline::cuda::Buffer>,
+    right: Vec<vulkan::Buffer>,
+    image: image::Image,
+}
+
+impl Buffers {
+    fn new(link: &Link, memory: &Arc<Memory>, view: View) -> Outcome<Self> {
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for _ in 0..SLOTS {
+            let buffer = link.buffer(view.field().bytes())?;
+            left.push(buffer.left().cuda()?.clone());
+            right.push(buffer.right().vulkan()?.clone());
+        }
+        let image = painter::image(memory, view)?;
+        Ok(Self { left, right, image })
+    }
 }
 
 /// An image in exportable memory of its own.
@@ -242,7 +273,27 @@ impl Recording {
                 .src_queue_family_index(own)
                 .dst_queue_family_index(vk::QUEUE_FAMILY_EXTERNAL),
         };
-        self.barrier(commands, &[], &[barrier]);
+        self.barrier(commands, ALL, &[], &[], &[barrier]);
+    }
+
+    /// Copies a buffer to the image after it. The buffer is acquired, and the copy visible.
+    fn copy(&self, commands: vk::CommandBuffer, view: View, buffers: &Buffers, slot: usize) {
+        let (raw, slot) = (self.device.raw(), &buffers.right[slot]);
+        self.transfer(commands, slot.acquire_barrier(self.queue.family()));
+        // SAFETY: the buffer is being recorded for the queue that draws. The pipeline has the slot
+        // and the image, which have the same size.
+        unsafe { painter::copy(raw, commands, view, slot.raw(), &buffers.image) };
+        let copied = vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+            .dst_access_mask(vk::AccessFlags::SHADER_READ);
+        self.barrier(commands, ALL, &[copied], &[], &[]);
+    }
+
+    /// Acquires a buffer from CUDA, or releases it to CUDA.
+    fn transfer(&self, commands: vk::CommandBuffer, barrier: Option<vulkan::OwnershipBarrier>) {
+        if let Some(barrier) = barrier {
+            self.barrier(commands, ALL, &[], &[barrier.into()], &[]);
+        }
     }
 
     /// Makes all writes visible to the host.
@@ -250,25 +301,23 @@ impl Recording {
         let memory = vk::MemoryBarrier::default()
             .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
             .dst_access_mask(vk::AccessFlags::HOST_READ);
-        self.barrier(commands, &[memory], &[]);
+        let host = vk::PipelineStageFlags::HOST;
+        self.barrier(commands, host, &[memory], &[], &[]);
     }
 
     fn barrier(
         &self,
         commands: vk::CommandBuffer,
+        then: vk::PipelineStageFlags,
         memory: &[vk::MemoryBarrier<'_>],
+        buffers: &[vk::BufferMemoryBarrier<'_>],
         images: &[vk::ImageMemoryBarrier<'_>],
     ) {
-        let all = vk::PipelineStageFlags::ALL_COMMANDS;
-        let then = match memory.is_empty() {
-            true => all,
-            false => vk::PipelineStageFlags::HOST,
-        };
         let none = vk::DependencyFlags::empty();
         // SAFETY: the buffer is being recorded, and the images belong to the pipeline.
         unsafe {
             let raw = self.device.raw();
-            raw.cmd_pipeline_barrier(commands, all, then, none, memory, &[], images);
+            raw.cmd_pipeline_barrier(commands, ALL, then, none, memory, buffers, images);
         }
     }
 }
@@ -283,7 +332,7 @@ impl Drop for Recording {
 
 impl ByHand {
     /// A pipeline from CUDA on the left of `link` to Vulkan on the right.
-    pub(crate) fn new(link: &Link, view: View) -> Outcome<Self> {
+    pub(crate) fn new(link: &Link, view: View, slots: Slots) -> Outcome<Self> {
         let (left, right) = (link.left(), link.right());
         let (syncline::Device::Cuda(other), syncline::Device::Vulkan(device)) = (left, right)
         else {
@@ -297,13 +346,21 @@ impl ByHand {
             .map(|_| Buffer::host_visible(right, view.picture().bytes()))
             .collect::<Result<Vec<_>, _>>()?;
         let side = view.side.cast_unsigned();
-        let images = (0..SLOTS)
-            .map(|_| Image::new(device, [side; 2]))
-            .collect::<Outcome<Vec<_>>>()?;
-        let raws: Vec<_> = images.iter().map(|image| image.raw).collect();
+        let memory = Memory::new(device)?;
+        let (mut images, mut buffers) = (Vec::new(), None);
+        match slots {
+            Slots::Buffers => buffers = Some(Buffers::new(link, &memory, view)?),
+            Slots::Images => {
+                for _ in 0..SLOTS {
+                    images.push(Image::new(device, [side; 2])?);
+                }
+            }
+        }
+        let own = buffers.iter().map(|buffers| buffers.image.raw);
+        let raws: Vec<_> = images.iter().map(|image| image.raw).chain(own).collect();
         // SAFETY: images of this device, with the format, the size and the usage. They are dropped
         // after the renderer.
-        let renderer = unsafe { Renderer::new(&Memory::new(device)?, view, &raws, LAYOUT)? };
+        let renderer = unsafe { Renderer::new(&memory, view, &raws, LAYOUT)? };
         let recording = Recording::new(device)?;
         let queue = &recording.queue;
         let hand = Hand::new(device, queue.family(), queue.index());
@@ -326,6 +383,7 @@ impl ByHand {
             recording,
             renderer,
             images,
+            buffers,
             readbacks,
             produced,
             consumed,
@@ -405,7 +463,11 @@ impl ByHand {
                 cuda.launch(&waves.step, grid, block, &mut params, stream)
             }?;
         }
-        cuda.copy_to_image(&waves.field[FRAME_BUFFER], &self.arrays[slot], stream)?;
+        let newest = &waves.field[FRAME_BUFFER];
+        match &self.buffers {
+            Some(buffers) => cuda.copy(newest, &buffers.left[slot], stream)?,
+            None => cuda.copy_to_image(newest, &self.arrays[slot], stream)?,
+        }
         cuda.signal_external(&[produced], &[cuda::signal_params(number)], stream)
     }
 
@@ -414,14 +476,29 @@ impl ByHand {
         let syncline::Buffer::Vulkan(picture) = &self.readbacks[frame as usize % READBACKS] else {
             return Err(Stop::Failed("the picture is not of Vulkan".into()));
         };
-        let (recording, image) = (&self.recording, &self.images[slot]);
+        let recording = &self.recording;
         let commands = recording.record(frame, |commands| {
-            recording.hand_over(commands, image, Step::Acquire);
+            let source = match &self.buffers {
+                Some(buffers) => {
+                    recording.copy(commands, self.view, buffers, slot);
+                    0
+                }
+                None => {
+                    recording.hand_over(commands, &self.images[slot], Step::Acquire);
+                    slot
+                }
+            };
             // SAFETY: the buffer is being recorded for a queue with graphics, whose submissions
             // execute in order. All this belongs to the pipeline. The picture has 4 bytes for each
             // pixel.
-            unsafe { self.renderer.record(commands, slot, picture.raw()) };
-            recording.hand_over(commands, image, Step::Release);
+            unsafe { self.renderer.record(commands, source, picture.raw()) };
+            match &self.buffers {
+                Some(buffers) => {
+                    let released = buffers.right[slot].release_barrier(recording.queue.family());
+                    recording.transfer(commands, released);
+                }
+                None => recording.hand_over(commands, &self.images[slot], Step::Release),
+            }
             recording.show(commands);
         })?;
         let (waits, signals) = ([self.produced.raw], [self.consumed.raw]);

@@ -7,25 +7,36 @@ use std::time::Duration;
 use syncline::trace::Trace;
 use syncline::{Device, Link, share};
 
-use super::{Call, Floor, Row};
+use super::{Call, Floor, Row, Variant};
 use crate::frames::scene::View;
 use crate::frames::{Order, Pipeline, expected};
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
-use crate::raw::frames::ByHand;
+use crate::raw::frames::{ByHand, Slots};
 use crate::raw::vulkan::is_software;
 use crate::side::{OURS, Outcome, RAW, Side, Stop, timed};
 
 /// The side that waits on the host.
 const HOST_SYNCHRONIZED: &str = "host_synchronized";
 
-/// A small picture, so that what synchronization costs is visible.
+/// Cells of a row of the smallest picture, so that what synchronization costs is visible.
 ///
 /// An H200 draws one of 64 by 64 cells in 0.1 to 0.2 ms, about as long as the switches between the
 /// contexts of CUDA and Vulkan take. One of 512 by 512 cells takes 1.7 ms.
-fn view(software: bool) -> View {
-    View::of_field(if software { 16 } else { 64 })
+const SMALLEST: u64 = 64;
+
+const SIZES: &[Variant] = &[
+    Variant::new("64 by 64 cells", SMALLEST),
+    Variant::new("128 by 128 cells", 128),
+    Variant::new("256 by 256 cells", 256),
+    Variant::new("512 by 512 cells", 512),
+];
+
+/// The picture of a field with this many cells in a row, or fewer on software drivers.
+fn view(cells: u64, software: bool) -> View {
+    let few = (cells / 8).max(View::SIDES[0].into());
+    View::of_field((if software { few } else { cells }) as u32)
 }
 
 /// Frames of each side that are compared with the reference before the race.
@@ -33,11 +44,11 @@ fn view(software: bool) -> View {
 /// Each slot is used twice.
 const COMPARED: u32 = 8;
 
-pub(super) const ROWS: &[Row] = &[FRAMES_ROW, TRACED_ROW];
+pub(super) const ROWS: &[Row] = &[FRAMES_ROW, BUFFERS_ROW, TRACED_ROW];
 
 const TRACED_ROW: Row = Row {
     id: "interop.trace",
-    ours: "the demo's pipeline as in interop.frames, with a trace that follows its queues and names each submission; per frame. On Vulkan alone it shares buffers",
+    ours: "the demo's pipeline as in interop.frames with 64 by 64 cells, with a trace that follows its queues and names each submission; per frame. On Vulkan alone it shares buffers",
     raw: "the same pipeline without a trace",
     floor: Floor::Raw,
     limits: &[],
@@ -48,13 +59,21 @@ const TRACED_ROW: Row = Row {
 
 const FRAMES_ROW: Row = Row {
     id: "interop.frames",
-    ours: "the demo's pipeline with 64 by 64 cells (software: 16 by 16): CUDA simulates and copies into shared images, Vulkan draws them and copies the picture to the host, 240 frames in a row (software: 24); per frame. The host waits for the sixth frame before, and for the last one",
+    ours: "the demo's pipeline (software: with an eighth of the cells in a row, and at least 16): CUDA simulates and copies into shared images, Vulkan draws them and copies the picture to the host, 240 frames in a row (software: 24); per frame. The host waits for the sixth frame before, and for the last one",
     raw: "the same kernels and drawing commands. Shared and ordered with calls of the drivers: memory of vkGetMemoryFdKHR as a CUmipmappedArray, barriers for VK_QUEUE_FAMILY_EXTERNAL, external timeline semaphores, vkWaitSemaphores; host_synchronized: ours, but the host waits after every stage",
     floor: Floor::Unmeasured("the limit is to raw"),
     limits: &[Limit::RatioToRaw(1.02)],
     on: &[On::Shared(None)],
-    variants: &[],
-    run: frames,
+    variants: SIZES,
+    run: |call, lab| frames(call, lab, Slots::Images),
+};
+
+const BUFFERS_ROW: Row = Row {
+    id: "interop.frames.buffers",
+    ours: "as interop.frames, with shared buffers: Vulkan copies each into an image and draws that; per frame",
+    raw: "as interop.frames, with memory of Link::buffer and buffer barriers for VK_QUEUE_FAMILY_EXTERNAL",
+    run: |call, lab| frames(call, lab, Slots::Buffers),
+    ..FRAMES_ROW
 };
 
 fn link(call: &Call<'_>) -> Outcome<(Link, bool)> {
@@ -74,7 +93,7 @@ const fn batch(software: bool) -> u32 {
 
 fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let (link, software) = link(call)?;
-    let view = view(software);
+    let view = view(SMALLEST, software);
     // Room for any number of rounds.
     let trace = Arc::new(Trace::with_capacity(usize::MAX));
     let followed = Pipeline::scene(&link, view)?.traced(trace.clone())?;
@@ -127,14 +146,17 @@ fn traced(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     Ok(())
 }
 
-fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
+fn frames(call: &Call<'_>, lab: &mut Lab, slots: Slots) -> Outcome<()> {
     let (link, software) = link(call)?;
-    let view = view(software);
-    let ours = Pipeline::scene(&link, view)?;
-    if ours.shares() != "images" {
-        return Err(Stop::Skipped("this pair shares no images".into()));
+    let view = view(call.n, software);
+    let (ours, shared) = match slots {
+        Slots::Images => (Pipeline::scene(&link, view)?, "images"),
+        Slots::Buffers => (Pipeline::with_buffers(&link, view)?, "buffers"),
+    };
+    if ours.shares() != shared {
+        return Err(Stop::Skipped(format!("this pair shares no {shared}")));
     }
-    let raw = ByHand::new(&link, view)?;
+    let raw = ByHand::new(&link, view, slots)?;
     let made = [const { Cell::new(0_u32) }; 2];
     let by_syncline = |frames, order| -> Outcome<()> {
         ours.advance(made[0].replace(made[0].get() + frames), frames, order)?;

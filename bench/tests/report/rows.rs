@@ -5,7 +5,7 @@
 use syncline_bench::rows;
 use syncline_bench::{Limit, limit};
 
-const IDS: [&str; 42] = [
+const IDS: [&str; 43] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -22,6 +22,7 @@ const IDS: [&str; 42] = [
     "interop.pingpong.transfer",
     "interop.pingpong.compute",
     "interop.frames",
+    "interop.frames.buffers",
     "interop.trace",
     "any.dispatch",
     "host.pingpong",
@@ -96,7 +97,7 @@ fn every_row_has_descriptions_and_variants_with_different_names() {
 }
 
 /// The limits of `docs/benchmark.md`, except for those of the test above.
-const LIMITS: [(&str, &[Limit]); 21] = [
+const LIMITS: [(&str, &[Limit]); 22] = [
     ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
     ("cuda.chain", &[Limit::OverFloor(200.0)]),
     ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
@@ -113,6 +114,7 @@ const LIMITS: [(&str, &[Limit]); 21] = [
         &[Limit::OverRaw(60.0)],
     ),
     ("interop.frames", &[Limit::RatioToRaw(1.02)]),
+    ("interop.frames.buffers", &[Limit::RatioToRaw(1.02)]),
     ("alloc", &[Limit::Figure("allocations_each", 0.0)]),
     ("scale.outstanding", SCALE),
     ("held.deep", HELD),

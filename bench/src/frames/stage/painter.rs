@@ -15,7 +15,7 @@ use crate::frames::scene::image::{Image, Memory, whole};
 use crate::frames::scene::renderer::{HEIGHTS, Renderer};
 
 /// The layout of an image of heights.
-const LAYOUT: vk::ImageLayout = vk::ImageLayout::GENERAL;
+pub(crate) const LAYOUT: vk::ImageLayout = vk::ImageLayout::GENERAL;
 
 /// Draws the image of a slot.
 pub(crate) struct Painter {
@@ -44,12 +44,7 @@ impl Painter {
         let memory = Memory::new(device)?;
         let heights = match slots {
             Between::Images(shared) => Heights::Images(images(&shared)?),
-            Between::Buffers(slots) => {
-                let side = view.side.cast_unsigned();
-                let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
-                let image = Image::new(&memory, HEIGHTS, [side, side], usage)?;
-                Heights::Buffers(buffers(slots)?, image)
-            }
+            Between::Buffers(slots) => Heights::Buffers(buffers(slots)?, image(&memory, view)?),
         };
         let raw: Vec<_> = match &heights {
             Heights::Images(images) => images.iter().map(vulkan::Image::raw).collect(),
@@ -104,33 +99,57 @@ impl Painter {
     fn copy(&self, recorder: &mut Recorder<'_>, slot: &Buffer, image: &Image) -> Result<()> {
         let commands = recorder.command_buffer()?;
         recorder.acquire(slot)?;
-        // The last frame reads the image that the copy overwrites.
-        recorder.order()?;
-        let fresh = vk::ImageMemoryBarrier::default()
-            .dst_access_mask(vk::AccessFlags::TRANSFER_WRITE)
-            .new_layout(LAYOUT)
-            .image(image.raw)
-            .subresource_range(whole(HEIGHTS));
-        let all = vk::BufferImageCopy::default()
-            .image_subresource(vk::ImageSubresourceLayers {
-                aspect_mask: vk::ImageAspectFlags::COLOR,
-                layer_count: 1,
-                ..Default::default()
-            })
-            .image_extent(vk::Extent3D {
-                width: self.view.side.cast_unsigned(),
-                height: self.view.side.cast_unsigned(),
-                depth: 1,
-            });
-        let copies = vk::PipelineStageFlags::TRANSFER;
-        let none = vk::DependencyFlags::empty();
         // SAFETY: the command buffer is being recorded. The stage, which the submission keeps, has
         // the image and the buffer, which have the same size.
-        unsafe {
-            let raw = recorder.device();
-            raw.cmd_pipeline_barrier(commands, copies, copies, none, &[], &[], &[fresh]);
-            raw.cmd_copy_buffer_to_image(commands, slot.raw(), image.raw, LAYOUT, &[all]);
-        }
+        unsafe { copy(recorder.device(), commands, self.view, slot.raw(), image) };
         recorder.order()
+    }
+}
+
+/// An image of heights that is not shared.
+pub(crate) fn image(memory: &Arc<Memory>, view: View) -> Result<Image> {
+    let side = view.side.cast_unsigned();
+    let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
+    Image::new(memory, HEIGHTS, [side, side], usage)
+}
+
+/// Records the copy of a slot to such an image. Only a later barrier shows it to shaders.
+///
+/// # Safety
+/// The command buffer is being recorded for the queue that draws the image. The slot has as many
+/// words as the image has texels, and may be read. The submission keeps both.
+pub(crate) unsafe fn copy(
+    raw: &ash::Device,
+    commands: vk::CommandBuffer,
+    view: View,
+    slot: vk::Buffer,
+    image: &Image,
+) {
+    let fresh = vk::ImageMemoryBarrier::default()
+        .dst_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+        .new_layout(LAYOUT)
+        .image(image.raw)
+        .subresource_range(whole(HEIGHTS));
+    let all = vk::BufferImageCopy::default()
+        .image_subresource(vk::ImageSubresourceLayers {
+            aspect_mask: vk::ImageAspectFlags::COLOR,
+            layer_count: 1,
+            ..Default::default()
+        })
+        .image_extent(vk::Extent3D {
+            width: view.side.cast_unsigned(),
+            height: view.side.cast_unsigned(),
+            depth: 1,
+        });
+    // The vertices of the last frame read the image that the copy overwrites.
+    let (reads, copies) = (
+        vk::PipelineStageFlags::VERTEX_SHADER,
+        vk::PipelineStageFlags::TRANSFER,
+    );
+    let none = vk::DependencyFlags::empty();
+    // SAFETY: the caller guarantees it. The queue has graphics, and so the stages.
+    unsafe {
+        raw.cmd_pipeline_barrier(commands, reads, copies, none, &[], &[], &[fresh]);
+        raw.cmd_copy_buffer_to_image(commands, slot, image.raw, LAYOUT, &[all]);
     }
 }

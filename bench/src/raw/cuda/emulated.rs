@@ -221,6 +221,7 @@ static TABLE: Table = Table {
     event_query: query,
     event_synchronize: none1,
     memset_d32_async: none4,
+    memcpy_dtod_async: none4,
     memcpy_3d_async: none2,
     launch_kernel: launch,
     mem_host_alloc: none3,

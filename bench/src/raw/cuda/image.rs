@@ -96,6 +96,17 @@ impl Drop for Image {
 }
 
 impl Calls {
+    /// `cuMemcpyDtoDAsync` of a buffer to one of the same size.
+    ///
+    /// The caller keeps both until the stream is idle.
+    pub(crate) fn copy(&self, from: &Buffer, to: &Buffer, stream: Stream) -> Outcome<()> {
+        let (to, from, bytes) = (to.pointer(), from.pointer(), from.size() as usize);
+        // SAFETY: two buffers of this size, and a live stream of the current context.
+        judge("cuMemcpyDtoDAsync", unsafe {
+            (self.table.memcpy_dtod_async)(to, from, bytes, stream)
+        })
+    }
+
     /// `cuMemcpy3DAsync` of the start of a buffer to all of an image.
     ///
     /// The caller keeps both until the stream is idle.

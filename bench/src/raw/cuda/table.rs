@@ -53,6 +53,7 @@ table! {
     event_query(Event) = "cuEventQuery";
     event_synchronize(Event) = "cuEventSynchronize";
     memset_d32_async(sys::CUdeviceptr, c_uint, usize, Stream) = "cuMemsetD32Async";
+    memcpy_dtod_async(sys::CUdeviceptr, sys::CUdeviceptr, usize, Stream) = "cuMemcpyDtoDAsync_v2";
     memcpy_3d_async(*const sys::CUDA_MEMCPY3D, Stream) = "cuMemcpy3DAsync_v2";
     launch_kernel(
         sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void,
