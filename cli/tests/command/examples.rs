@@ -63,6 +63,9 @@ const OWN_MEMORY: &str = "the last command is Some(9)\n\
 #[case::host_processes("two_processes", &[], "PeerLost: ")]
 #[case::vulkan_processes("two_processes", &["vulkan"], "PeerLost: ")]
 #[case::cuda_processes("two_processes", &["cuda"], "PeerLost: ")]
+#[case::image_processes("two_processes_image", &[], "frame 5: 230400 of 230400 texels are right")]
+// The negative control: the wrong one of the two waits.
+#[case::image_no_sync("two_processes_image", &["--no-sync"], "frame 5: 0 of 230400 texels are right")]
 fn examples_run_on_software_drivers(
     #[case] name: &str,
     #[case] arguments: &[&str],
