@@ -214,7 +214,7 @@ impl Publisher {
         }
         // Values that devices signal are watched here, because only this process can check whether
         // the devices are lost (E3).
-        let is_driven = of.other_ports().next().is_some();
+        let is_driven = of.ports().has_others();
         let watches_reached = self.page == Page::Beside || closed || is_driven;
         let pending_registered = self.pending.register(of, next);
         let reached_registered =

@@ -120,7 +120,7 @@ impl Timeline {
                 let of = Shared::new(object, initial, home, others);
                 of.note_signalled(signalled);
                 let of = Arc::new(of);
-                if of.is_remote() {
+                if of.ports().has_remote_home() {
                     of.set_own();
                 }
                 return Ok(Self(Arc::new(Owner { of, joined: None })));

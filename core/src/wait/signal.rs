@@ -70,7 +70,7 @@ impl Shared {
 
     /// Checks a host signal, makes it through the home port, and notes that it is reached.
     pub(crate) fn signal_from_host(self: &Arc<Self>, value: u64) -> Result<()> {
-        if self.is_counted_here() && !self.publishes_ahead() {
+        if self.ports().is_only_a_value() && !self.publishes_ahead() {
             return self.signal_here(value);
         }
         self.refresh();
@@ -84,7 +84,7 @@ impl Shared {
     /// know of the value already, through another timeline. Without this wait its signal would be
     /// refused.
     fn wait_until_visible(self: &Arc<Self>, value: u64) {
-        if self.other_ports().next().is_none() || self.pending() == self.reached() {
+        if !self.ports().has_others() || self.pending() == self.reached() {
             return;
         }
         if let Ok(Some(shown)) = self.home().poll()

@@ -188,7 +188,7 @@ impl Shared {
     ///
     /// Call it for a native wait of another driver's queue, which E3 treats as a waiter.
     pub(crate) fn watch_for_driver(self: &Arc<Self>, value: u64) {
-        if self.is_remote() {
+        if self.ports().has_remote_home() {
             let sentinel: Arc<dyn Wake> = self.make_extras().sentinel().clone();
             let _ = self.register(value, Stage::Reached, sentinel);
         }

@@ -94,7 +94,7 @@ impl Closing<'_> {
             publication.wake_publisher();
         }
         let home = self.of.watch().filter(|_| self.is_watched);
-        let guards = self.of.guards().filter_map(DevicePort::watch);
+        let guards = self.of.ports().guards().filter_map(DevicePort::watch);
         let mut devices: SmallVec<[&Arc<dyn Watch>; 4]> = SmallVec::new();
         for device in home.into_iter().chain(guards) {
             if !devices.iter().any(|one| Arc::ptr_eq(one, device)) {

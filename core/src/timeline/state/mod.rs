@@ -11,6 +11,7 @@ mod extras;
 mod held;
 mod locked;
 mod owed;
+mod ports;
 mod reached;
 mod recovery;
 mod shared;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::ahead::Publication;
+use super::ports::Ports;
 use super::shared::Shared;
 use crate::base::error::Error;
 use crate::base::info::DeviceId;
@@ -101,41 +102,31 @@ impl List {
     }
 }
 
-impl Shared {
-    /// Notes that `device` is about to owe the signal of `claim`.
-    ///
-    /// Call it before the value becomes pending.
-    #[inline]
-    pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
-        if self.has_other_ports() {
-            self.note_owed_to_others(claim, device);
-        }
+impl OwedSignals {
+    /// The devices that their watching threads check for the timeline.
+    pub(super) fn guarded(&self) -> SmallVec<[DeviceId; 2]> {
+        self.list.lock().guarded.clone()
     }
 
-    fn note_owed_to_others(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
-        // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
-        // new.
-        if !self.owed().list.lock().extend_last(claim, device) {
-            self.add_owed(claim.upto, device);
-        }
-    }
-
+    /// Adds a signal of `value` by `device`. The watching threads of the devices that may make it
+    /// check them from now on.
     #[inline(never)]
-    fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
+    fn add(&self, of: &Arc<Shared>, value: u64, device: Option<DeviceId>) {
         let owed = Owed { value, device };
-        if self.ports().all(|port| port.watch().is_none()) {
+        let watched = || of.ports().all().filter(|port| port.watch().is_some());
+        if watched().next().is_none() {
             // No thread would ever check the device.
             return;
         }
         let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
         {
-            let mut list = self.owed().list.lock();
-            let reached = self.reached();
+            let mut list = self.list.lock();
+            let reached = of.reached();
             list.prune(reached);
             if value <= reached {
                 return;
             }
-            for port in self.ports().filter(|port| port.watch().is_some()) {
+            for port in watched() {
                 let id = port.device();
                 if owed.is_owed_by(id) && !list.guarded.contains(&id) {
                     list.guarded.push(id);
@@ -147,33 +138,35 @@ impl Shared {
         }
         for port in unguarded {
             if let Some(watch) = port.watch() {
-                let of = Arc::downgrade(self) as Weak<dyn Guarded>;
+                let of = Arc::downgrade(of) as Weak<dyn Guarded>;
                 watch.watcher().guard(of, port.device());
             }
         }
     }
 
-    /// Makes the next signals that `device` owes. True if it owes none any more.
-    fn recover_owed(&self, device: DeviceId) -> bool {
+    /// Makes the next signals that `device` owes, through `ports`. True if it owes none any more.
+    fn recover(&self, ports: &Ports, device: DeviceId) -> bool {
         loop {
-            let _recovering = self.owed().recovering.lock();
-            let next = self.owed().list.lock().lowest_owed_by(device);
+            let _recovering = self.recovering.lock();
+            let next = self.list.lock().lowest_owed_by(device);
             let Some((before, value)) = next else {
                 return true;
             };
-            if self.recover_value(device, before, value) == Recovered::NotYet {
+            if ports.recover_value(device, before, value) == Recovered::NotYet {
                 return false;
             }
-            self.owed().list.lock().remove(value);
+            self.list.lock().remove(value);
         }
     }
+}
 
+impl Ports {
     /// Signals `value` through the first port that can, in place of `lost`.
     ///
     /// A port that cannot read the counter is the last choice, because it cannot see whether the
     /// counter has come to `after`.
     fn recover_value(&self, lost: DeviceId, after: u64, value: u64) -> Recovered {
-        let mut ports: SmallVec<[&DevicePort; 4]> = self.ports().collect();
+        let mut ports: SmallVec<[&DevicePort; 4]> = self.all().collect();
         ports.sort_by_key(
             |port| match (port.device() == lost, port.port().is_readable()) {
                 (false, true) => 0,
@@ -198,7 +191,7 @@ impl Shared {
     /// Such a device fails the page of a counter for other processes. This process may read that
     /// before it has checked the device.
     pub(super) fn own_loss(&self, error: &Error) -> Option<Error> {
-        if !matches!(error, Error::FailedElsewhere { .. }) || !self.home().is_lost() {
+        if !matches!(error, Error::FailedElsewhere { .. }) || !self.home().port().is_lost() {
             return None;
         }
         let lost = |port: &DevicePort| match port.watch()?.check() {
@@ -207,27 +200,46 @@ impl Shared {
         };
         self.guards().find_map(lost)
     }
+}
 
-    /// The highest value that a poll of a port returns now. A failed timeline does not store it.
-    fn polled_value(&self) -> u64 {
-        let polled = |port: &DevicePort| match port.port().poll() {
-            Ok(Some(value)) if value != u64::MAX => value,
-            _ => 0,
-        };
-        self.ports().map(polled).max().unwrap_or_default()
+impl Shared {
+    /// Notes that `device` is about to owe the signal of `claim`.
+    ///
+    /// Call it before the value becomes pending.
+    #[inline]
+    pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
+        if self.ports().has_others() {
+            self.note_owed_to_others(claim, device);
+        }
     }
 
-    /// The ports of the devices that are checked for this timeline.
-    ///
-    /// Their watching threads may hold it for a moment.
-    pub(super) fn guards(&self) -> impl Iterator<Item = &DevicePort> {
-        let guarded = if !self.has_other_ports() {
-            SmallVec::new()
-        } else {
-            self.owed().list.lock().guarded.clone()
+    fn note_owed_to_others(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
+        // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
+        // new.
+        let owed = self.ports().owed();
+        if !owed.list.lock().extend_last(claim, device) {
+            owed.add(self, claim.upto, device);
+        }
+    }
+
+    /// [`Guarded::recover_from_loss`] at the time `now`.
+    fn recover_from_loss_at(&self, device: DeviceId, now: Instant) -> Duration {
+        let owed = self.ports().owed();
+        let since = {
+            let list = owed.list.lock();
+            let mut lost = list.lost.iter();
+            lost.find(|(lost, _)| *lost == device)
+                .map_or(Duration::ZERO, |&(_, at)| now.saturating_duration_since(at))
         };
-        self.ports()
-            .filter(move |port| guarded.contains(&port.device()))
+        if since < GRACE && self.publication().is_some_and(Publication::is_published) {
+            // Other processes fail what depends on the timeline before it is recovered.
+            return GRACE - since;
+        }
+        if owed.recover(self.ports(), device) || since > 10 * ROUND {
+            ROUND
+        } else {
+            RETRY
+        }
     }
 }
 
@@ -235,17 +247,19 @@ impl Guarded for Shared {
     fn check_device(&self, device: DeviceId) -> Health {
         let mut reached = self.refresh();
         if self.is_failed() {
-            reached = reached.max(self.polled_value());
+            // A failed timeline does not store it.
+            reached = reached.max(self.ports().highest_polled());
         }
+        let owed = self.ports().owed();
         {
-            let mut list = self.owed().list.lock();
+            let mut list = owed.list.lock();
             list.prune(reached);
             if list.lowest_owed_by(device).is_none() {
                 list.guarded.retain(|guarded| *guarded != device);
                 return Health::OwesNothing;
             }
         }
-        let watch = self.ports().find(|port| port.device() == device);
+        let watch = self.ports().all().find(|port| port.device() == device);
         let cause = match watch.and_then(DevicePort::watch).map(|watch| watch.check()) {
             Some(Err(lost @ Error::DeviceLost { .. })) => lost,
             // Another error does not mean that the device has stopped.
@@ -255,7 +269,7 @@ impl Guarded for Shared {
         // above.
         self.refresh();
         self.fail_with_dependents(&cause.into_cause());
-        let mut list = self.owed().list.lock();
+        let mut list = owed.list.lock();
         if list.lost.iter().all(|(lost, _)| *lost != device) {
             list.lost.push((device, Instant::now()));
         }
@@ -264,27 +278,6 @@ impl Guarded for Shared {
 
     fn recover_from_loss(&self, device: DeviceId) -> Duration {
         self.recover_from_loss_at(device, Instant::now())
-    }
-}
-
-impl Shared {
-    /// [`Guarded::recover_from_loss`] at the time `now`.
-    fn recover_from_loss_at(&self, device: DeviceId, now: Instant) -> Duration {
-        let since = {
-            let list = self.owed().list.lock();
-            let mut lost = list.lost.iter();
-            lost.find(|(lost, _)| *lost == device)
-                .map_or(Duration::ZERO, |&(_, at)| now.saturating_duration_since(at))
-        };
-        if since < GRACE && self.publication().is_some_and(Publication::is_published) {
-            // Other processes fail what depends on the timeline before it is recovered.
-            return GRACE - since;
-        }
-        if self.recover_owed(device) || since > 10 * ROUND {
-            ROUND
-        } else {
-            RETRY
-        }
     }
 }
 
@@ -343,7 +336,7 @@ mod tests {
         }
         let (of, at) = (line.shared(), Instant::now());
         {
-            let mut list = of.owed().list.lock();
+            let mut list = of.ports().owed().list.lock();
             list.lost.push((lost, at));
             list.entries.push_back(Owed {
                 value: 1,

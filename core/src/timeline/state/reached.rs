@@ -10,21 +10,7 @@ use crate::base::exiting::is_exiting;
 use crate::base::run::{DeferWakes, call_backend, wake_all};
 use crate::base::stage::Stage;
 use crate::base::sync::MutexGuard;
-use crate::port::Port;
-use crate::port::attachment::DevicePort;
 use crate::timeline::waiters::{Ticket, Woken};
-
-/// How much of `reached` the host may act on, as far as the device of `port` matters.
-///
-/// Never more than `reached`, whatever the backend of the port says (X7). A lost device writes
-/// nothing any more, so nothing of it is still invisible. Its watching thread fails the timeline if
-/// the device owes a signal.
-fn visible(on: &DevicePort, reached: u64) -> Result<u64> {
-    match on.port().visible(reached) {
-        Err(Error::DeviceLost { .. }) if on.watch().is_some() => Ok(reached),
-        visible => Ok(visible?.min(reached)),
-    }
-}
 
 impl Shared {
     /// Polls the home, unless no signal is outstanding. Returns the reached value.
@@ -66,13 +52,8 @@ impl Shared {
         if outside {
             self.refresh_pending();
         }
-        let polled = call_backend(self.object(), "Port::poll", || {
-            if !self.has_other_ports() {
-                self.home().poll()
-            } else {
-                self.poll_all(least)
-            }
-        });
+        let poll = || self.ports().poll(least);
+        let polled = call_backend(self.object(), "Port::poll", poll);
         match polled {
             // The usual case: no new value.
             Ok(Some(value)) if value <= reached => reached,
@@ -129,7 +110,7 @@ impl Shared {
             Ok(None) => {}
             Err(error) => {
                 self.advance_to_last();
-                if let Some(lost) = self.own_loss(&error) {
+                if let Some(lost) = self.ports().own_loss(&error) {
                     // The device's watching thread makes the missing signals, and no others.
                     self.fail_with_dependents(&lost.into_cause());
                 } else if self.home().is_lost() {
@@ -147,45 +128,15 @@ impl Shared {
     ///
     /// The failed poll may be of another port than the home. So the home is polled once more.
     fn advance_to_last(&self) {
-        let last = call_backend(self.object(), "Port::poll", || Ok(self.last_value()));
+        let last = call_backend(self.object(), "Port::poll", || {
+            Ok(self.ports().last_value())
+        });
         let value = last.unwrap_or(0);
         self.advance(if self.held_index().is_queue_position() {
             value.min(self.promoted())
         } else {
             value
         });
-    }
-
-    /// The highest value that a port shows now, as far as it is visible.
-    fn last_value(&self) -> u64 {
-        let value = match self.home().poll() {
-            Ok(Some(value)) if value != u64::MAX => value,
-            // Another port may still show what the lost device of the home does not.
-            Ok(Some(_)) | Err(Error::DeviceLost { .. }) => {
-                let others = self.other_ports().map(Port::poll);
-                let polled = others.filter_map(|polled| polled.ok().flatten());
-                let polled = polled.filter(|&value| value != u64::MAX);
-                polled.fold(self.home().last_polled(), u64::max)
-            }
-            // Another thread may have polled a higher value that it has not noted yet.
-            _ => self.home().last_polled(),
-        };
-        let visible = |value, port| visible(port, value).unwrap_or(0);
-        self.others().iter().fold(value, visible)
-    }
-
-    /// The home's value, lowered to what is visible of every device's memory.
-    ///
-    /// A driver may take a hundred times as long to check visibility as to read the home, and the
-    /// check may delay the awaited work. So values below `least` are not checked.
-    fn poll_all(&self, least: u64) -> Result<Option<u64>> {
-        let mut value = self.home().poll()?.filter(|&value| value >= least);
-        for other in self.others() {
-            if let Some(reached) = value.filter(|&value| value != u64::MAX) {
-                value = Some(visible(other, reached)?);
-            }
-        }
-        Ok(value)
     }
 
     /// False if [`Shared::refresh`] would find nothing new for a waiter for `value`.
@@ -195,7 +146,7 @@ impl Shared {
     #[inline]
     pub(crate) fn is_worth_a_look(&self, value: u64) -> bool {
         self.reached() >= value
-            || !self.engine_signals_all()
+            || !self.ports().engine_signals_all()
             || self.is_troubled()
             || self.has_raw_claims()
     }
@@ -213,7 +164,7 @@ impl Shared {
     /// Polls once if there is a driver to poll. True if `value` is reached.
     #[inline]
     pub(crate) fn looks_reached(&self, value: u64) -> bool {
-        if !self.is_counted_here() {
+        if !self.ports().is_only_a_value() {
             self.refresh_to(value);
         }
         self.reached() >= value
@@ -230,7 +181,7 @@ impl Shared {
     /// Polls what [`Shared::refresh_to`] may leave out. Call it before reporting how far the
     /// timeline is.
     pub(crate) fn refresh_below(&self) {
-        if self.has_other_ports() {
+        if self.ports().has_others() {
             self.refresh();
         }
     }
@@ -253,7 +204,7 @@ impl Shared {
     ///
     /// Wakes its waiters and releases held submissions on the calling thread.
     pub(crate) fn advance(&self, value: u64) {
-        if self.is_counted_here() && self.publishes_ahead() {
+        if self.ports().is_only_a_value() && self.publishes_ahead() {
             return self.advance_in_order(value);
         }
         if let Some(state) = self.reach(value) {

@@ -9,6 +9,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use super::ports::Ports;
 use super::shared::Shared;
 use crate::base::exiting::DriverCalls;
 use crate::base::sync::spawn;
@@ -90,6 +91,7 @@ impl Shared {
         };
         let pending_elsewhere = self.home().pending_elsewhere().unwrap_or(0);
         let owed = pending_elsewhere.max(self.pending());
+        let owed = owed.min(self.largest_legal());
         let turn = match mode {
             RecoveryMode::Alone => 0,
             RecoveryMode::InTurn => {
@@ -101,16 +103,8 @@ impl Shared {
                 self.home().recovery_turn()
             }
         };
-        self.recover_home(owed);
+        self.ports().recover_home(owed);
         self.recover_others(owed, turn);
-    }
-
-    fn recover_home(&self, owed: u64) {
-        let Some(_calls) = DriverCalls::begin() else {
-            return;
-        };
-        // The recovery of a page cannot fail.
-        let _ = self.home().recover(0, owed.min(self.largest_legal()));
     }
 
     /// Signals through the first port that can, unless another survivor has.
@@ -118,24 +112,39 @@ impl Shared {
     /// `turn` is the number of earlier turns. In each of these turns a survivor may have made a
     /// signal that this process cannot see. So this process signals `owed` plus `turn`.
     fn recover_others(&self, owed: u64, turn: u32) {
+        let value = owed.saturating_add(turn.into()).min(self.largest_legal());
+        self.ports().recover_others(owed, value);
+    }
+}
+
+impl Ports {
+    /// Signals `owed` through the home.
+    fn recover_home(&self, owed: u64) {
         let Some(_calls) = DriverCalls::begin() else {
             return;
         };
-        if self.is_recovered(owed) {
+        // The recovery of a page cannot fail.
+        let _ = self.home().port().recover(0, owed);
+    }
+
+    /// Signals `value` through the first other port that can, unless one has reached `owed`.
+    fn recover_others(&self, owed: u64, value: u64) {
+        let Some(_calls) = DriverCalls::begin() else {
+            return;
+        };
+        if self.are_recovered(owed) {
             return;
         }
-        let value = owed.saturating_add(turn.into()).min(self.largest_legal());
         // After an error the next port is tried.
         let recovered =
             |port: &dyn Port| matches!(port.recover(0, value), Ok(Recovered::Signalled));
-        let _ = self.other_ports().any(recovered);
+        let _ = self.others().any(recovered);
     }
 
-    /// True if a readable port has reached the value, so that no native wait is left there.
-    fn is_recovered(&self, owed: u64) -> bool {
-        let owed = owed.min(self.largest_legal());
+    /// True if a readable port has reached `owed`, so that no native wait is left there.
+    fn are_recovered(&self, owed: u64) -> bool {
         let come = |value| value != u64::MAX && value >= owed;
-        self.other_ports()
+        self.others()
             .any(|port| matches!(port.poll(), Ok(Some(value)) if come(value)))
     }
 }
@@ -147,8 +156,8 @@ fn recover_in_turn(of: &Weak<Shared>, owed: u64, mut sleep: impl FnMut(Duration)
     let turn = {
         sleep(GRACE);
         let Some(of) = of.upgrade() else { return };
-        of.recover_home(owed);
-        if of.other_ports().next().is_none() {
+        of.ports().recover_home(owed);
+        if !of.ports().has_others() {
             return;
         }
         of.home().recovery_turn()
@@ -156,7 +165,7 @@ fn recover_in_turn(of: &Weak<Shared>, owed: u64, mut sleep: impl FnMut(Duration)
     for _ in 0..turn.min(TURNS) {
         sleep(TURN);
         match of.upgrade() {
-            Some(of) if !of.is_recovered(owed) => {}
+            Some(of) if !of.ports().are_recovered(owed) => {}
             _ => return,
         }
     }

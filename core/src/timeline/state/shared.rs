@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use super::claims::Claims;
 use super::extras::Extras;
 use super::locked::State;
-use super::owed::OwedSignals;
+use super::ports::Ports;
 use crate::base::error::{Failure, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
 use crate::base::stage::Stage;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::port::attachment::{Attachment, DevicePort, Nature};
+use crate::port::attachment::{Attachment, DevicePort};
 use crate::port::{Port, Watch};
 use crate::timeline::held_index::HeldIndex;
 use crate::timeline::recent_spins::RecentSpins;
@@ -72,16 +72,7 @@ struct Locked {
 /// The host-side state of a timeline, shared by its handles, points and claims.
 pub(crate) struct Shared {
     object: Object,
-    /// Stored inline, because nearly every access is to the home.
-    home: DroppedByMaker<DevicePort>,
-    others: DroppedByMaker<Box<[DevicePort]>>,
-    max_difference: u64,
-    /// True if the only port is a host value without shared memory behind it.
-    is_counted_here: bool,
-    /// True if the home is a page that another process signals.
-    is_remote: bool,
-    /// True if the engine makes or sees every signal, other than those of raw claims.
-    engine_signals_all: bool,
+    ports: Ports,
     /// What few timelines have.
     ///
     /// Loom does not model it. Nearly all operations read it, and each part is set before the
@@ -90,7 +81,6 @@ pub(crate) struct Shared {
     /// Whether recent host waits have gained by polling before parking.
     recent_spins: RecentSpins,
     held_index: HeldIndex,
-    owed: OwedSignals,
     seen: Seen,
     claimed: Claimed,
     locked: Locked,
@@ -126,35 +116,18 @@ impl Shared {
         home: Attachment,
         others: Box<[Attachment]>,
     ) -> Self {
-        let all = [&home].into_iter().chain(&others);
-        let differences = all.map(Attachment::max_value_difference);
-        let max_difference = differences.min().unwrap_or(u64::MAX);
-        let home = home.into_port();
-        let others = others.into_iter().map(Attachment::into_port);
-        let others: Box<[DevicePort]> = others.collect();
-        let foreign = [&home]
-            .into_iter()
-            .chain(&others)
-            .any(DevicePort::is_signalled_elsewhere);
-        let is_counted_here = others.is_empty() && home.nature() == Nature::Value;
-        let is_a_page = home.nature() == Nature::Page;
-        let is_remote = home.is_signalled_elsewhere() && is_a_page;
-        let engine_signals_all = is_counted_here || (others.is_empty() && is_a_page && !foreign);
-        let has_others = !others.is_empty();
+        let ports = Ports::new(home, others);
+        let foreign = ports.are_signalled_elsewhere();
+        let depends_on_others = ports.has_remote_home() || ports.has_others();
         let shared = Self {
             object,
-            is_counted_here,
-            is_remote,
-            engine_signals_all,
+            ports,
             extras: OnceLock::new(),
-            max_difference,
-            home: DroppedByMaker::new(home),
-            others: DroppedByMaker::new(others),
             seen: Seen {
                 reached: AtomicU64::new(initial),
                 raw_claims: AtomicU64::new(foreign.into()),
                 troubled: AtomicBool::new(false),
-                depends_on_others: AtomicBool::new(is_remote || has_others),
+                depends_on_others: AtomicBool::new(depends_on_others),
             },
             claimed: Claimed {
                 claims: Mutex::default(),
@@ -166,7 +139,6 @@ impl Shared {
             },
             recent_spins: RecentSpins::default(),
             held_index: HeldIndex::default(),
-            owed: OwedSignals::default(),
             locked: Locked {
                 state: DroppedByMaker::new(Mutex::new(State {
                     reached: initial,
@@ -210,12 +182,13 @@ impl Shared {
         self.extras.get_or_init(Box::default)
     }
 
-    pub(super) fn ports(&self) -> impl Iterator<Item = &DevicePort> {
-        [&*self.home].into_iter().chain(self.others.iter())
+    #[inline]
+    pub(crate) const fn ports(&self) -> &Ports {
+        &self.ports
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.ports().map(DevicePort::device)
+        self.ports.all().map(DevicePort::device)
     }
 
     #[inline]
@@ -263,32 +236,16 @@ impl Shared {
 
     #[inline]
     pub(crate) fn home(&self) -> &dyn Port {
-        self.home.port()
-    }
-
-    /// The other devices' parts.
-    #[inline]
-    pub(super) fn others(&self) -> &[DevicePort] {
-        &self.others
-    }
-
-    /// The ports of the other devices.
-    pub(crate) fn other_ports(&self) -> impl Iterator<Item = &dyn Port> {
-        self.others.iter().map(DevicePort::port)
+        self.ports.home().port()
     }
 
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
-        self.home.watch()
+        self.ports.home().watch()
     }
 
     #[inline]
     pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
-        if self.home.device() == device {
-            return Some(self.home.port());
-        }
-        let mut others = self.others.iter();
-        let other = others.find(|other| other.device() == device);
-        other.map(DevicePort::port)
+        self.ports.on(device)
     }
 
     #[inline]
@@ -322,24 +279,12 @@ impl Shared {
 
     /// The process that signals the timeline, if that is known and not this one.
     pub(crate) fn signalling_process(&self) -> Option<u32> {
-        self.ports().find_map(DevicePort::signalling_process)
+        self.ports.all().find_map(DevicePort::signalling_process)
     }
 
     /// True if signals come only from outside the engine and no raw claim is open.
     pub(crate) fn is_signalled_outside(&self) -> bool {
-        self.ports().any(DevicePort::is_signalled_elsewhere)
-            && self.seen.raw_claims.load(Ordering::Relaxed) == 1
-    }
-
-    /// True if the only port is a host value without shared memory behind it.
-    #[inline]
-    pub(crate) const fn is_counted_here(&self) -> bool {
-        self.is_counted_here
-    }
-
-    #[inline]
-    pub(crate) const fn is_remote(&self) -> bool {
-        self.is_remote
+        self.ports.are_signalled_elsewhere() && self.seen.raw_claims.load(Ordering::Relaxed) == 1
     }
 
     /// True if it has failed or lost its last handle.
@@ -403,7 +348,7 @@ impl Shared {
 
     #[inline]
     pub(super) fn largest_legal_from(&self, reached: u64) -> u64 {
-        let largest = reached.saturating_add(self.max_difference);
+        let largest = reached.saturating_add(self.ports.max_difference());
         largest.min(u64::MAX - 1)
     }
 
@@ -438,7 +383,7 @@ impl Shared {
     /// True in a forked child of the process that made the timeline. One load.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        !self.home.maker().is_this()
+        !self.ports.maker().is_this()
     }
 
     /// Refuses a timeline of the parent process.
@@ -447,19 +392,7 @@ impl Shared {
     /// [`Error::MadeBeforeFork`](crate::Error::MadeBeforeFork) in a forked child.
     #[inline]
     pub(crate) fn require_maker(&self) -> Result<()> {
-        self.home.maker().require(&self.object)
-    }
-
-    /// True if it has ports on other devices than its home's.
-    #[inline]
-    pub(super) fn has_other_ports(&self) -> bool {
-        !self.others.is_empty()
-    }
-
-    /// True if the engine makes or sees every signal, other than those of raw claims.
-    #[inline]
-    pub(super) const fn engine_signals_all(&self) -> bool {
-        self.engine_signals_all
+        self.ports.maker().require(&self.object)
     }
 
     #[inline]
@@ -505,11 +438,6 @@ impl Shared {
     /// Notes that it has failed or lost its last handle. Call it with the state's lock.
     pub(super) fn note_troubled(&self) {
         self.seen.troubled.store(true, Ordering::Release);
-    }
-
-    #[inline]
-    pub(super) const fn owed(&self) -> &OwedSignals {
-        &self.owed
     }
 }
 

@@ -94,7 +94,7 @@ impl Shared {
             };
             times.add_by_host(values);
             // A timeline without a page is published later by its publisher. A lock is held here.
-            if !self.is_counted_here() {
+            if !self.ports().is_only_a_value() {
                 self.publish_times(value);
             }
         }
