@@ -118,7 +118,8 @@ impl Timeline {
                     started.map_err(|error| Error::no_thread(&object, &error))?;
                 }
                 let of = Shared::new(object, initial, home, others);
-                of.note_signalled(signalled);
+                // These values are reached from the first query on.
+                of.raise_pending(signalled);
                 let of = Arc::new(of);
                 if of.ports().has_remote_home() {
                     of.set_own();

@@ -161,14 +161,51 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) const fn recent_spins(&self) -> &RecentSpins {
-        &self.recent_spins
+    pub(crate) const fn ports(&self) -> &Ports {
+        &self.ports
     }
 
-    /// Its index in the graph of held submissions.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.ports.all().map(DevicePort::device)
+    }
+
     #[inline]
-    pub(crate) const fn held_index(&self) -> &HeldIndex {
-        &self.held_index
+    pub(crate) fn home(&self) -> &dyn Port {
+        self.ports.home().port()
+    }
+
+    #[inline]
+    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
+        self.ports.on(device)
+    }
+
+    pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.ports.home().watch()
+    }
+
+    /// The process that signals the timeline, if that is known and not this one.
+    pub(crate) fn signalling_process(&self) -> Option<u32> {
+        self.ports.all().find_map(DevicePort::signalling_process)
+    }
+
+    /// True if signals come only from outside the engine and no raw claim is open.
+    pub(crate) fn is_signalled_outside(&self) -> bool {
+        self.ports.are_signalled_elsewhere() && self.seen.raw_claims.load(Ordering::Relaxed) == 1
+    }
+
+    /// True in a forked child of the process that made the timeline. One load.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.ports.maker().is_this()
+    }
+
+    /// Refuses a timeline of the parent process.
+    ///
+    /// # Errors
+    /// [`Error::MadeBeforeFork`](crate::Error::MadeBeforeFork) in a forked child.
+    #[inline]
+    pub(crate) fn require_maker(&self) -> Result<()> {
+        self.ports.maker().require(&self.object)
     }
 
     /// What few timelines have, if this one has any of it.
@@ -183,17 +220,32 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) const fn ports(&self) -> &Ports {
-        &self.ports
+    pub(crate) const fn recent_spins(&self) -> &RecentSpins {
+        &self.recent_spins
     }
 
-    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.ports.all().map(DevicePort::device)
+    /// Its index in the graph of held submissions.
+    #[inline]
+    pub(crate) const fn held_index(&self) -> &HeldIndex {
+        &self.held_index
+    }
+
+    /// The number of waits and claims in the graph of held submissions.
+    #[inline]
+    pub(super) const fn held_waits(&self) -> &AtomicU64 {
+        &self.locked.held_waits
     }
 
     #[inline]
     pub(crate) fn reached(&self) -> u64 {
         self.seen.reached.load(Ordering::Acquire)
+    }
+
+    /// Sets the reached value.
+    #[inline]
+    pub(super) fn set_reached(&self, state: &mut State, value: u64) {
+        state.reached = value;
+        self.seen.reached.store(value, Ordering::Release);
     }
 
     #[inline]
@@ -219,112 +271,10 @@ impl Shared {
         self.claimed.promoted.load(Ordering::Acquire)
     }
 
-    /// Sets the reached value.
-    #[inline]
-    pub(super) fn set_reached(&self, state: &mut State, value: u64) {
-        state.reached = value;
-        self.seen.reached.store(value, Ordering::Release);
-    }
-
-    /// True if driver queue `domain` is known to signal `value`. Known only for the last promoted
-    /// values.
-    #[inline]
-    pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
-        self.claimed.last_value_and_domain.load(Ordering::Acquire) == promotion(value, domain)
-            && self.claimed.last_value.load(Ordering::Relaxed) == value
-    }
-
-    #[inline]
-    pub(crate) fn home(&self) -> &dyn Port {
-        self.ports.home().port()
-    }
-
-    pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
-        self.ports.home().watch()
-    }
-
-    #[inline]
-    pub(crate) fn port_on(&self, device: DeviceId) -> Option<&dyn Port> {
-        self.ports.on(device)
-    }
-
-    #[inline]
-    pub(crate) fn failure(&self) -> Option<Failure> {
-        if self.is_troubled() {
-            return self.failure_in_trouble();
-        }
-        None
-    }
-
-    #[cold]
-    fn failure_in_trouble(&self) -> Option<Failure> {
-        self.locked.state.lock().failure.clone()
-    }
-
-    /// True if it has failed.
-    #[inline]
-    pub(crate) fn is_failed(&self) -> bool {
-        self.failure().is_some()
-    }
-
-    /// The queue that last promoted a claim, if it is one of the engine.
-    pub(crate) fn last_submitter(&self) -> Option<Object> {
-        crate::base::queue_names::get(self.claimed.last_queue.load(Ordering::Acquire))
-    }
-
-    /// True if a claim covers `value`.
-    pub(crate) fn is_claimed(&self, value: u64) -> bool {
-        self.claimed.claims.lock().covers(value)
-    }
-
-    /// The process that signals the timeline, if that is known and not this one.
-    pub(crate) fn signalling_process(&self) -> Option<u32> {
-        self.ports.all().find_map(DevicePort::signalling_process)
-    }
-
-    /// True if signals come only from outside the engine and no raw claim is open.
-    pub(crate) fn is_signalled_outside(&self) -> bool {
-        self.ports.are_signalled_elsewhere() && self.seen.raw_claims.load(Ordering::Relaxed) == 1
-    }
-
-    /// True if it has failed or lost its last handle.
-    #[inline]
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.seen.troubled.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.seen.troubled.load(Ordering::Acquire) && self.locked.state.lock().closed
-    }
-
-    /// True if `value` is known to have come to `stage`.
-    ///
-    /// Takes no lock, and may miss a value that has just come.
-    #[inline]
-    pub(crate) fn has_plainly_come(&self, stage: Stage, value: u64) -> bool {
-        let is_promoted = || self.promoted() >= value;
-        (stage == Stage::Pending && !self.is_troubled() && is_promoted()) || self.reached() >= value
-    }
-
-    pub(crate) fn add_raw_claim(&self) {
-        self.seen.raw_claims.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn drop_raw_claim(&self) {
-        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// Notes that `value` is pending. The entry of its claim stays until the next claim removes it.
     #[inline]
     pub(crate) fn raise_pending(&self, value: u64) {
         self.claimed.promoted.fetch_max(value, Ordering::SeqCst);
-    }
-
-    /// Notes that `queue` makes all signals. Used for a queue's position, which has no claims.
-    pub(crate) fn belongs_to(&self, queue: &Object) {
-        let by = &self.claimed.last_queue;
-        by.store(queue.id(), Ordering::Release);
     }
 
     /// Notes which queue signals `value`.
@@ -340,6 +290,33 @@ impl Shared {
             .store(promotion(value, domain), Ordering::Release);
     }
 
+    /// True if driver queue `domain` is known to signal `value`. Known only for the last promoted
+    /// values.
+    #[inline]
+    pub(crate) fn is_from(&self, value: u64, domain: u64) -> bool {
+        self.claimed.last_value_and_domain.load(Ordering::Acquire) == promotion(value, domain)
+            && self.claimed.last_value.load(Ordering::Relaxed) == value
+    }
+
+    /// The queue that last promoted a claim, if it is one of the engine.
+    pub(crate) fn last_submitter(&self) -> Option<Object> {
+        crate::base::queue_names::get(self.claimed.last_queue.load(Ordering::Acquire))
+    }
+
+    /// Notes that `queue` makes all signals. Used for a queue's position, which has no claims.
+    pub(crate) fn belongs_to(&self, queue: &Object) {
+        self.claimed.last_queue.store(queue.id(), Ordering::Release);
+    }
+
+    /// True if `value` is known to have come to `stage`.
+    ///
+    /// Takes no lock, and may miss a value that has just come.
+    #[inline]
+    pub(crate) fn has_plainly_come(&self, stage: Stage, value: u64) -> bool {
+        let is_promoted = || self.promoted() >= value;
+        (stage == Stage::Pending && !self.is_troubled() && is_promoted()) || self.reached() >= value
+    }
+
     /// The largest value that may be signalled or waited for now (T7).
     #[inline]
     pub(crate) fn largest_legal(&self) -> u64 {
@@ -352,11 +329,58 @@ impl Shared {
         largest.min(u64::MAX - 1)
     }
 
-    /// Notes that everything up to `value` was signalled before the timeline was made.
-    ///
-    /// These values count as pending, and as reached from the first query on.
-    pub(crate) fn note_signalled(&self, value: u64) {
-        self.claimed.promoted.fetch_max(value, Ordering::Release);
+    /// True if a claim covers `value`.
+    pub(crate) fn is_claimed(&self, value: u64) -> bool {
+        self.lock_claims().covers(value)
+    }
+
+    /// True if signals from outside the engine are possible.
+    #[inline]
+    pub(super) fn has_raw_claims(&self) -> bool {
+        self.seen.raw_claims.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn add_raw_claim(&self) {
+        self.seen.raw_claims.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_raw_claim(&self) {
+        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        if self.is_troubled() {
+            return self.failure_in_trouble();
+        }
+        None
+    }
+
+    #[cold]
+    fn failure_in_trouble(&self) -> Option<Failure> {
+        self.lock().failure.clone()
+    }
+
+    /// True if it has failed.
+    #[inline]
+    pub(crate) fn is_failed(&self) -> bool {
+        self.failure().is_some()
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_troubled() && self.lock().closed
+    }
+
+    /// True if it has failed or lost its last handle.
+    #[inline]
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.seen.troubled.load(Ordering::Acquire)
+    }
+
+    /// Notes that it has failed or lost its last handle. Call it with the state's lock.
+    pub(super) fn note_troubled(&self) {
+        self.seen.troubled.store(true, Ordering::Release);
     }
 
     /// True if native waits for it must be noted.
@@ -374,25 +398,21 @@ impl Shared {
         }
     }
 
-    /// True if signals from outside the engine are possible.
+    /// True if a waiter may be registered.
     #[inline]
-    pub(super) fn has_raw_claims(&self) -> bool {
-        self.seen.raw_claims.load(Ordering::Relaxed) > 0
+    pub(super) fn is_awaited(&self) -> bool {
+        self.claimed.awaited.load(Ordering::SeqCst)
     }
 
-    /// True in a forked child of the process that made the timeline. One load.
+    /// Notes that a waiter is about to register. Call it before the check of its value.
     #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
-        !self.ports.maker().is_this()
+    pub(super) fn note_awaited(&self) {
+        self.claimed.awaited.store(true, Ordering::SeqCst);
     }
 
-    /// Refuses a timeline of the parent process.
-    ///
-    /// # Errors
-    /// [`Error::MadeBeforeFork`](crate::Error::MadeBeforeFork) in a forked child.
-    #[inline]
-    pub(crate) fn require_maker(&self) -> Result<()> {
-        self.ports.maker().require(&self.object)
+    /// Notes that no waiter is registered. Call it with the state's lock.
+    pub(super) fn note_not_awaited(&self) {
+        self.claimed.awaited.store(false, Ordering::Relaxed);
     }
 
     #[inline]
@@ -410,34 +430,6 @@ impl Shared {
     #[inline]
     pub(super) fn lock_host_signals(&self) -> MutexGuard<'_, ()> {
         self.locked.host_signal.lock()
-    }
-
-    /// The number of waits and claims in the graph of held submissions.
-    #[inline]
-    pub(super) const fn held_waits(&self) -> &AtomicU64 {
-        &self.locked.held_waits
-    }
-
-    /// Notes that a waiter is about to register. Call it before the check of its value.
-    #[inline]
-    pub(super) fn note_awaited(&self) {
-        self.claimed.awaited.store(true, Ordering::SeqCst);
-    }
-
-    /// True if a waiter may be registered.
-    #[inline]
-    pub(super) fn is_awaited(&self) -> bool {
-        self.claimed.awaited.load(Ordering::SeqCst)
-    }
-
-    /// Notes that no waiter is registered. Call it with the state's lock.
-    pub(super) fn note_not_awaited(&self) {
-        self.claimed.awaited.store(false, Ordering::Relaxed);
-    }
-
-    /// Notes that it has failed or lost its last handle. Call it with the state's lock.
-    pub(super) fn note_troubled(&self) {
-        self.seen.troubled.store(true, Ordering::Release);
     }
 }
 
