@@ -1,4 +1,4 @@
-//! H1: operations of each frame allocate nothing, on no thread of the process.
+//! H1: operations of each frame allocate nothing, on no thread of the process, unless they hold.
 //!
 //! That holds after they have been done a few times, on every device of the machine. Allocations of
 //! Rust code are counted, and those of drivers are not.
@@ -13,7 +13,9 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::{Map, Sample};
 use syncline::info::BackendKind;
 use syncline::{Device, Inventory, ProbeOptions, QueueKind, Recorder, WaitMode};
-use syncline_conformance::steady::{self, ACQUIRES, ALLOCATES, OPERATIONS, Operation, TIMES};
+use syncline_conformance::steady::{
+    self, ACQUIRES, ALLOCATES, MOST_HELD, OPERATIONS, Operation, TIMES,
+};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -29,7 +31,7 @@ fn so_far() -> u64 {
 
 fn allocates_nothing(device: &Device, operation: Operation) -> Result<(), Failed> {
     let counted = steady::count(device, operation, &so_far)?;
-    if counted.is_nothing() {
+    if counted.is_nothing() || (operation.holds && counted.each() <= MOST_HELD) {
         return Ok(());
     }
     let windows = counted.windows();

@@ -1,6 +1,6 @@
 //! Allocations in steady state.
 
-use syncline_conformance::steady::{self, OPERATIONS, TIMES};
+use syncline_conformance::steady::{self, MOST_HELD, OPERATIONS, TIMES};
 
 use super::{Call, Floor, Row};
 use crate::heap;
@@ -14,19 +14,22 @@ pub(super) const ROWS: &[Row] = &[Row {
     ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times after some warm-up: allocations and reallocations of Rust code on all threads; per operation, of the operation with most",
     raw: "(nothing can allocate less)",
     floor: Floor::Unmeasured("nothing"),
-    limits: &[Limit::Figure(EACH, 0.0)],
+    limits: &[Limit::Figure(EACH, 0.0), Limit::Figure(HELD, MOST_HELD)],
     on: &[On::Each],
     variants: &[],
     run: allocations,
 }];
 
-/// The figure with a limit.
+/// The figure for operations that hold nothing.
 const EACH: &str = "allocations_each";
+
+/// The figure for those that hold a submission.
+const HELD: &str = "allocations_each_held";
 
 fn allocations(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.device(call.subject.indices[0])?;
-    let counted = heap::counting(|so_far| -> Outcome<f64> {
-        let mut most = 0.0_f64;
+    let counted = heap::counting(|so_far| -> Outcome<[f64; 2]> {
+        let mut most = [0.0_f64; 2];
         for operation in OPERATIONS {
             let counted = steady::count(&device, operation, so_far)?;
             // Of the last two windows, because allocations that stop are not part of the steady
@@ -39,11 +42,14 @@ fn allocations(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
                     "{name}: {windows:?} allocations in windows of {TIMES}"
                 ));
             }
-            most = most.max(each);
+            let most = &mut most[usize::from(operation.holds)];
+            *most = most.max(each);
         }
         Ok(most)
     });
     let none = || Stop::Skipped("this program has an allocator that does not count".into());
-    lab.figure(EACH, counted.ok_or_else(none)??);
+    let [each, held] = counted.ok_or_else(none)??;
+    lab.figure(EACH, each);
+    lab.figure(HELD, held);
     Ok(())
 }

@@ -66,7 +66,7 @@ impl Foreign {
 }
 
 impl Drop for Foreign {
-    /// The last clone may be dropped by a queue's worker, or by a thread that drives a queue. A
+    /// The last clone may be dropped by a queue's worker, or by a thread that submits. A
     /// panic must not reach that thread. The panic hook still reports it.
     fn drop(&mut self) {
         let error = self.error.take();

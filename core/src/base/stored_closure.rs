@@ -4,30 +4,18 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use smallbox::SmallBox;
-use smallbox::space::{S2, S4, S16};
+use smallbox::space::{S4, S16};
 
 use crate::base::error::Result;
 
 /// A box with inline space for 16 words: 120 bytes of captures on 64-bit targets.
 pub(crate) type Inline16<T> = SmallBox<T, S16>;
 
-/// A box with inline space for 9 words.
-pub(crate) type Inline9<T> = SmallBox<T, [usize; 9]>;
-
-/// The largest value that an [`Inline9`] stores inline, in bytes.
-pub(crate) const MAX_INLINE_9: usize = size_of::<[usize; 9]>();
-
 /// A box with inline space for 4 words: a few references.
 pub(crate) type Inline4<T> = SmallBox<T, S4>;
 
 /// The largest value that an [`Inline4`] stores inline, in bytes.
 pub(crate) const MAX_INLINE_4: usize = size_of::<S4>();
-
-/// A box with inline space for 2 words, for very long lists.
-pub(crate) type Inline2<T> = SmallBox<T, S2>;
-
-/// The largest value that an [`Inline2`] stores inline, in bytes.
-pub(crate) const MAX_INLINE_2: usize = size_of::<S2>();
 
 /// A closure for the host that runs at most once.
 pub(crate) trait Job: Send {

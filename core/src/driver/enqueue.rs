@@ -13,6 +13,7 @@ use crate::driver::in_use::Unused;
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
 use crate::timeline::point::{NativePoint, Relayed};
+use crate::timeline::state::{Interval, Shared};
 
 /// One submission of a queue with the driver's half `E`, as the engine hands it to a backend.
 ///
@@ -30,11 +31,8 @@ pub struct Batch<'a, E> {
     pub order: &'a [NativePoint<'a>],
     /// Points that the device signals after the work, each on a port of this device.
     pub signals: &'a [NativePoint<'a>],
-    /// Signals without a port on this device. The engine makes them once `end` is reached.
-    ///
-    /// Most backends ignore them. If `end` can be reached although the work failed, the backend
-    /// must fail these signals before it signals `end`.
-    pub relayed: &'a [Relayed],
+    /// See [`Batch::relayed`].
+    pub(crate) host_signals: &'a [(&'a Arc<Shared>, Interval)],
     /// The point of the queue's own timeline that the device signals last.
     ///
     /// Its value is the submission's number.
@@ -56,7 +54,7 @@ impl<E> std::fmt::Debug for Batch<'_, E> {
             .field("waits", &self.waits)
             .field("order", &self.order)
             .field("signals", &self.signals)
-            .field("relayed", &self.relayed)
+            .field("relayed", &self.host_signals)
             .field("end", &self.end)
             .field("times", &self.times)
             .field("is_bare", &self.is_bare)
@@ -89,6 +87,16 @@ impl<E> Batch<'_, E> {
         let Written(stamp) = self.times;
         let stamp: Arc<dyn Any + Send + Sync> = stamp?.clone();
         stamp.downcast().ok()
+    }
+
+    /// Signals without a port on this device. The engine makes them once `end` is reached.
+    ///
+    /// Most backends ignore them. If `end` can be reached although the work failed, the backend
+    /// must fail these signals before it signals `end`.
+    #[inline]
+    pub fn relayed(&self) -> impl ExactSizeIterator<Item = Relayed> + use<'_, E> {
+        let signals = self.host_signals.iter();
+        signals.map(|(of, claim)| Relayed::of((*of).clone(), claim.upto))
     }
 
     /// The number up to which submissions of the queue are known to have finished.

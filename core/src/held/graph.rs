@@ -6,13 +6,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::entries::QueueEntries;
-use super::node::{Holder, Lists, Node, OwnedClaim, Parts, QueueOrigin, RELAYED};
+use super::node::{Edges, Holder, Node, QueueOrigin, RELAYED};
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
 use crate::base::steps;
 use crate::port::Watch;
 use crate::timeline::held_index::NodeId;
-use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{HeldWaits, Interval, Shared};
 
 /// Points to wait for.
@@ -28,8 +27,7 @@ pub(super) struct HeldQueue {
 pub(super) struct Relayed {
     origin: Arc<QueueOrigin>,
     number: u64,
-    wait: KeptPoint,
-    claim: OwnedClaim,
+    edges: Edges,
     rank: i128,
 }
 
@@ -193,13 +191,13 @@ impl Graph {
         slot: u32,
         origin: &Arc<QueueOrigin>,
         number: u64,
-        lists: &mut Lists,
+        edges: &Arc<Edges>,
     ) -> Result<(), Blockers> {
-        let node = Node::submission(origin, number, [&lists.waits, &[]], [&lists.claims, &[]]);
+        let node = Node::submission(origin, number, Some(edges));
         let rank = self.rank_for(node)?;
         Self::remember(id(slot, number), node);
         if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
-            queue.entries.add(number, rank, lists);
+            queue.entries.add(number, rank, edges.clone());
         }
         Ok(())
     }
@@ -224,52 +222,18 @@ impl Graph {
         Ok(at)
     }
 
-    /// See [`QueueSlot::leave_if`](super::QueueSlot::leave_if).
-    pub(super) fn leave_if(
-        &mut self,
-        slot: u32,
-        number: u64,
-        lists: &mut Lists,
-        is_ready: impl FnOnce(Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) -> bool,
-    ) -> bool {
-        let Some(Some(queue)) = self.slots.get_mut(slot as usize) else {
-            return false;
-        };
-        if !queue.entries.is_first(number) {
-            return false;
-        }
-        let (waits, claims) = queue.entries.lists(number);
-        if !is_ready(waits, claims) {
-            return false;
-        }
-        let node = Node::submission(&queue.origin, number, waits, claims);
-        Self::forget(id(slot, number), node);
-        queue.entries.leave_first(Some(lists));
-        true
-    }
-
-    /// Adds copies of a submission's waits and claims to `lists`.
-    pub(super) fn copy_lists(&self, slot: u32, number: u64, lists: &mut Lists) {
-        if let Some(queue) = self.queue(slot) {
-            let (waits, claims) = queue.entries.lists(number);
-            lists.waits.extend(waits.into_iter().flatten().cloned());
-            lists.claims.extend(claims.into_iter().flatten().cloned());
-        }
-    }
-
-    /// Moves a submission's waits and claims to `lists`. It keeps its position.
-    pub(super) fn reduce(&mut self, slot: u32, number: u64, lists: &mut Lists) {
+    /// Takes the edges of a submission, which keeps its position.
+    pub(super) fn reduce(&mut self, slot: u32, number: u64) -> Option<Arc<Edges>> {
         self.forget_submission(slot, number);
-        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
-            queue.entries.take(number, lists);
-        }
+        let queue = self.slots.get_mut(slot as usize)?.as_mut()?;
+        queue.entries.take_edges(number)
     }
 
-    pub(super) fn leave(&mut self, slot: u32, number: u64) {
+    /// Removes the first or the last submission of a queue. Does nothing if it is not there.
+    pub(super) fn leave(&mut self, slot: u32, number: u64) -> Option<Arc<Edges>> {
         self.forget_submission(slot, number);
-        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
-            queue.entries.leave(number);
-        }
+        let queue = self.slots.get_mut(slot as usize)?.as_mut()?;
+        queue.entries.leave(number)
     }
 
     pub(super) fn leave_relayed(&mut self, at: u32) -> Option<Relayed> {
@@ -358,10 +322,9 @@ pub(super) const fn id(slot: u32, number: u64) -> NodeId {
 }
 
 impl HeldQueue {
-    /// Submission `number`. It has no waits and claims if they were moved out.
+    /// Submission `number`.
     fn node(&self, number: u64) -> Node<'_> {
-        let (waits, claims) = self.entries.lists(number);
-        Node::submission(&self.origin, number, waits, claims)
+        Node::submission(&self.origin, number, self.entries.edges(number))
     }
 }
 
@@ -373,21 +336,19 @@ impl Relayed {
         of: Arc<Shared>,
         claim: Interval,
     ) -> Self {
-        let wait = KeptPoint {
-            of: Some(origin.own().clone()),
-            value: number,
-        };
+        let mut edges = Edges::default();
+        edges.waits.push((origin.own().clone(), number));
+        edges.claims.push((of, claim));
         Self {
-            wait,
-            claim: (Some(of), claim),
+            edges,
             origin,
             number,
             rank: 0,
         }
     }
 
-    const fn node(&self) -> Node<'_> {
-        Node::relayed(&self.origin, self.number, &self.wait, &self.claim)
+    fn node(&self) -> Node<'_> {
+        Node::relayed(&self.origin, self.number, &self.edges)
     }
 }
 

@@ -29,9 +29,9 @@ mod node;
 mod order;
 mod slot;
 
-pub(crate) use node::{Holder, Lists, OwnedClaim, Parts, QueueOrigin};
+pub(crate) use node::{Edges, Holder, QueueOrigin};
 pub use slot::lost_devices;
-pub(crate) use slot::{QueueEntry, QueueSlot, RelayEntry};
+pub(crate) use slot::{QueueSlot, RelayEntry};
 
 #[cfg(test)]
 mod tests;

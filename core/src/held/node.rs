@@ -4,9 +4,8 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use crate::base::error::Object;
+use crate::base::error::{Failure, Object};
 use crate::base::info::DeviceId;
-use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Interval, Shared};
 
 /// The slot number of signals by the host.
@@ -50,26 +49,24 @@ impl QueueOrigin {
     }
 }
 
-/// The waits and claims of a submission, while they move between its queue and the graph.
+/// What a held submission waits for and what it claims: its edges in the graph.
+///
+/// Its queue and the graph share it, so neither copies it.
 #[derive(Default)]
-pub(crate) struct Lists {
-    pub(crate) waits: SmallVec<[KeptPoint; 2]>,
-    pub(crate) claims: SmallVec<[OwnedClaim; 2]>,
+pub(crate) struct Edges {
+    pub(crate) waits: SmallVec<[(Arc<Shared>, u64); 1]>,
+    /// First the claims whose signals the device makes, then those of the host's signals.
+    pub(crate) claims: SmallVec<[(Arc<Shared>, Interval); 1]>,
 }
 
-impl Lists {
-    /// Drops the contents and keeps the capacity.
-    pub(crate) fn clear(&mut self) {
-        self.waits.clear();
-        self.claims.clear();
+impl Edges {
+    /// Fails the timelines of the claims, because the submission will not run.
+    pub(crate) fn fail(&self, cause: &Failure) {
+        for (of, _) in &self.claims {
+            of.fail(cause.clone());
+        }
     }
 }
-
-/// A claim of a held submission. The timeline is `None` once the claim has been moved out.
-pub(crate) type OwnedClaim = (Option<Arc<Shared>>, Interval);
-
-/// A part of a ring buffer, as two slices.
-pub(crate) type Parts<'n, T> = [&'n [T]; 2];
 
 /// A submission, or a signal that the host will make for it, as a node of the graph.
 #[derive(Clone, Copy)]
@@ -80,42 +77,36 @@ pub(super) struct Node<'n> {
     ///
     /// Otherwise the node also claims its number of the queue's position.
     by_host: bool,
-    waits: Parts<'n, KeptPoint>,
-    claims: Parts<'n, OwnedClaim>,
+    waits: &'n [(Arc<Shared>, u64)],
+    claims: &'n [(Arc<Shared>, Interval)],
 }
 
 impl<'n> Node<'n> {
-    /// Submission `number` of the queue `origin`.
+    /// Submission `number` of the queue `origin`. Without `edges` it only has its position.
     #[inline]
-    pub(super) const fn submission(
+    pub(super) fn submission(
         origin: &'n Arc<QueueOrigin>,
         number: u64,
-        waits: Parts<'n, KeptPoint>,
-        claims: Parts<'n, OwnedClaim>,
+        edges: Option<&'n Edges>,
     ) -> Self {
         Self {
             origin,
             number,
             by_host: false,
-            waits,
-            claims,
+            waits: edges.map_or(&[], |edges| &edges.waits),
+            claims: edges.map_or(&[], |edges| &edges.claims),
         }
     }
 
-    /// The signal `claim` that the host will make for submission `number`, once `wait` is reached.
+    /// The signal that the host will make for submission `number`.
     #[inline]
-    pub(super) const fn relayed(
-        origin: &'n Arc<QueueOrigin>,
-        number: u64,
-        wait: &'n KeptPoint,
-        claim: &'n OwnedClaim,
-    ) -> Self {
+    pub(super) fn relayed(origin: &'n Arc<QueueOrigin>, number: u64, edges: &'n Edges) -> Self {
         Self {
             origin,
             number,
             by_host: true,
-            waits: [std::slice::from_ref(wait), &[]],
-            claims: [std::slice::from_ref(claim), &[]],
+            waits: &edges.waits,
+            claims: &edges.claims,
         }
     }
 
@@ -145,16 +136,14 @@ impl<'n> Node<'n> {
     }
 
     pub(super) fn waits(self) -> impl Iterator<Item = (&'n Arc<Shared>, u64)> {
-        let waits = self.waits.into_iter().flatten();
-        waits.filter_map(|wait| Some((wait.of.as_ref()?, wait.value)))
+        self.waits.iter().map(|(of, value)| (of, *value))
     }
 
     /// Its claims without the position.
     ///
     /// A submission's claims without a port on its device belong to host signals.
     pub(super) fn signals(self) -> impl Iterator<Item = (&'n Arc<Shared>, Interval)> {
-        let claims = self.claims.into_iter().flatten();
-        let claims = claims.filter_map(|(of, claim)| Some((of.as_ref()?, *claim)));
+        let claims = self.claims.iter().map(|(of, claim)| (of, *claim));
         claims.filter(move |(of, _)| self.by_host || of.port_on(self.origin.device).is_some())
     }
 
@@ -195,20 +184,12 @@ impl<'n> Node<'n> {
         waits: &mut W,
         mut claims: impl FnMut(&mut W, &Arc<Shared>, Interval),
     ) {
-        for part in self.waits {
-            for wait in part {
-                if let Some(of) = &wait.of {
-                    waits(of, wait.value);
-                }
-            }
+        for (of, value) in self.waits {
+            waits(of, *value);
         }
-        for part in self.claims {
-            for (of, claim) in part {
-                if let Some(of) = of
-                    && (self.by_host || of.port_on(self.origin.device).is_some())
-                {
-                    claims(waits, of, *claim);
-                }
+        for (of, claim) in self.claims {
+            if self.by_host || of.port_on(self.origin.device).is_some() {
+                claims(waits, of, *claim);
             }
         }
     }

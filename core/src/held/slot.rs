@@ -1,17 +1,16 @@
-//! The process's graph, and handles of its entries.
+//! The process's graph, as queues use it.
 //!
-//! A queue's slot, a held submission and a host signal are removed on drop of their handles.
+//! A queue's slot and a host signal are removed on drop of their handles.
 
 use std::sync::Arc;
 
 use super::graph::{Graph, Points, Relayed};
-use super::node::{Lists, OwnedClaim, Parts, QueueOrigin};
+use super::node::{Edges, QueueOrigin};
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::error::Error;
 use crate::base::run::run_contained;
 use crate::base::sync::{Mutex, per_process};
 use crate::port::Watch;
-use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{HeldWaits, Interval, Shared, set_waiting_for};
 
 per_process! { static GRAPH: Mutex<Graph> = Mutex::new(Graph::new()) }
@@ -67,46 +66,26 @@ impl QueueSlot {
 
     /// Enters submission `number`, after all that the queue holds or before them.
     ///
-    /// Moves `lists` into the graph, or leaves it unchanged if the submission is refused.
-    ///
     /// # Errors
     /// The circle that the submission would close. The graph is unchanged then.
-    pub(crate) fn enter(&self, number: u64, lists: &mut Lists) -> Result<QueueEntry<'_>, Blockers> {
-        let mut graph = GRAPH.lock();
-        graph.enter(self.number, &self.origin, number, lists)?;
-        Ok(self.entry(number))
+    pub(crate) fn enter(&self, number: u64, edges: &Arc<Edges>) -> Result<(), Blockers> {
+        GRAPH.lock().enter(self.number, &self.origin, number, edges)
     }
 
-    /// The entry of a submission that [stayed](QueueEntry::stay) in the graph, or that has none.
-    pub(crate) const fn entry(&self, number: u64) -> QueueEntry<'_> {
-        QueueEntry { slot: self, number }
-    }
-
-    /// Removes a submission if `is_ready` returns true.
-    ///
-    /// Moves its waits and claims to the empty `lists`.
-    ///
-    /// Only the first submission can be removed. `is_ready` runs under the graph's lock and must
-    /// take no lock.
-    pub(crate) fn leave_if(
-        &self,
-        number: u64,
-        lists: &mut Lists,
-        is_ready: impl FnOnce(Parts<'_, KeptPoint>, Parts<'_, OwnedClaim>) -> bool,
-    ) -> bool {
-        GRAPH.lock().leave_if(self.number, number, lists, is_ready)
-    }
-
-    /// Adds copies of a submission's waits and claims to `lists`.
-    pub(crate) fn copy_lists(&self, number: u64, lists: &mut Lists) {
-        GRAPH.lock().copy_lists(self.number, number, lists);
-    }
-
-    /// Moves a submission's waits and claims to `lists`, because it waits for nothing any more.
+    /// Takes the edges of a submission out of the graph, because it waits for nothing any more.
     ///
     /// It keeps its position.
-    pub(crate) fn reduce(&self, number: u64, lists: &mut Lists) {
-        GRAPH.lock().reduce(self.number, number, lists);
+    pub(crate) fn reduce(&self, number: u64) -> Option<Arc<Edges>> {
+        GRAPH.lock().reduce(self.number, number)
+    }
+
+    /// Removes a submission that is the first or the last of its queue.
+    ///
+    /// Does nothing if it is not there.
+    pub(crate) fn leave(&self, number: u64) {
+        // Dropped without the lock.
+        let left = GRAPH.lock().leave(self.number, number);
+        drop(left);
     }
 }
 
@@ -114,35 +93,6 @@ impl Drop for QueueSlot {
     fn drop(&mut self) {
         let left = GRAPH.lock().free_slot(self.number);
         drop(left);
-    }
-}
-
-/// The entry of a held submission, removed on drop.
-///
-/// The caller that drops it has its own references to the waits and claims. So nothing is freed
-/// under the graph's lock.
-#[must_use]
-pub(crate) struct QueueEntry<'s> {
-    slot: &'s QueueSlot,
-    number: u64,
-}
-
-impl QueueEntry<'_> {
-    /// Keeps the entry in the graph. [`QueueSlot::entry`] returns it again.
-    pub(crate) fn stay(self) {
-        std::mem::forget(self);
-    }
-
-    /// See [`QueueSlot::reduce`].
-    pub(crate) fn reduce(&self) {
-        let mut lists = Lists::default();
-        self.slot.reduce(self.number, &mut lists);
-    }
-}
-
-impl Drop for QueueEntry<'_> {
-    fn drop(&mut self) {
-        GRAPH.lock().leave(self.slot.number, self.number);
     }
 }
 

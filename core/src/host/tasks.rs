@@ -71,7 +71,7 @@ impl SimpleTask {
             _ => return None,
         };
         let is_simple = batch.order.is_empty()
-            && batch.relayed.is_empty()
+            && batch.host_signals.is_empty()
             && closures.others.is_empty()
             && batch.times.0.is_none();
         is_simple.then(|| Self {
@@ -268,7 +268,7 @@ impl TaskList {
                 Step::Signal(Completion::of(signal.of.clone(), signal.value))
             });
         }
-        for signal in batch.relayed {
+        for signal in batch.relayed() {
             steps.push_back(Step::Relayed(signal.clone()));
         }
         steps.push_back(Step::End(batch.end.value()));
@@ -444,16 +444,12 @@ mod tests {
     #[test]
     fn a_spinning_worker_sees_tasks_and_the_end() {
         let timeline = Device::new().timeline("position").unwrap();
-        let end = NativePoint {
-            of: timeline.shared(),
-            port: timeline.shared().home(),
-            value: 1,
-        };
+        let end = NativePoint::new(timeline.shared(), timeline.shared().home(), 1);
         let batch = Batch {
             waits: &[],
             order: &[],
             signals: &[],
-            relayed: &[],
+            host_signals: &[],
             end,
             times: Written(None),
             is_bare: true,

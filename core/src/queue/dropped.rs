@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::driving::Driving;
 use super::submission_queue::SubmissionQueue;
+use super::turn::Turns;
 use crate::base::error::Error;
 use crate::base::run::{Wake, run_contained};
 use crate::base::stage::Stage;
@@ -32,7 +32,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         let taken = budget.map(|budget| TakenUnits::new(budget, units));
         let orphan = Orphan {
             driver: self.shared_driver().clone(),
-            _driving: Mutex::new(state.driving),
+            _turns: Mutex::new(state.turns),
             _kept: state.in_flight.into_kept(),
             _dependents: self.dependents().clone(),
         };
@@ -63,7 +63,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
 struct Orphan<E: Enqueue> {
     driver: Arc<E>,
     /// With the backend's state. In a mutex only because that need not be `Sync`.
-    _driving: Mutex<Driving<E>>,
+    _turns: Mutex<Turns<E>>,
     _kept: VecDeque<(u64, Keep)>,
     _dependents: Arc<Dependents>,
 }

@@ -35,14 +35,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         finished
     }
 
-    /// Returns `units` of the budget.
-    #[inline]
-    pub(super) fn return_budget(&self, units: u64) {
-        if let Some(budget) = self.budget() {
-            budget.take_back(units);
-        }
-    }
-
     /// Drops a few objects of submissions that are known to be finished, and returns their budget.
     ///
     /// Called before a submission is accepted, for two reasons. A dropped object may take long or
@@ -72,9 +64,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 .may_keep_finished(self.own_shared().reached())
     }
 
-    /// Checks what has finished, if no check was made for long. True if it has checked.
+    /// Checks what has finished, if the budget is used up or no check was made for long.
+    ///
+    /// True if it has checked.
     #[inline]
-    pub(super) fn check_finished_if_due(&self) -> bool {
+    pub(super) fn check_finished(&self) -> bool {
+        if let Some(budget) = self.budget().filter(|budget| budget.is_full()) {
+            budget.give_back_finished();
+            return true;
+        }
         let last = self.last();
         let is_due = !self.checks().allows(last + 1);
         if is_due {
@@ -82,12 +80,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 .check(self.own_shared(), last, E::MAX_IN_FLIGHT);
         }
         is_due
-    }
-
-    /// True if submission `number` is known to be within the budget and no check is due.
-    #[inline]
-    pub(super) fn is_plainly_within_bounds(&self, number: u64) -> bool {
-        self.checks().allows(number) && !self.is_full()
     }
 
     /// Drops what the backend has in use for finished submissions alone.
@@ -98,7 +90,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             {
                 let mut state = self.lock();
                 // Later records of a thread that submits drop these objects.
-                let Some(backend) = state.driving.backend() else {
+                let Some(backend) = state.turns.backend() else {
                     return;
                 };
                 self.driver().take_unused(backend, reached, &mut unused);

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use super::driving::Drive;
-use super::entry::{Entry, Job};
-use super::graph_entries::GraphEntries;
-use super::held_list::SkippedWork;
-use super::send::Handed;
+use super::held_list::HeldSubmission;
+use super::judge::{Missing, Verdict};
+use super::send::{Outcome, Retry};
 use super::state::State;
+use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
-use super::verdict::{Missing, Verdict};
-use super::waits_and_claims::{fail_all, parts};
-use super::work::LargeWork;
+use super::turn::Turn;
+use super::work::{Nothing, Record, Work};
 use crate::base::error::Failure;
 use crate::base::exiting::{DriverCalls, is_exiting};
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
@@ -19,236 +17,261 @@ use crate::base::steps;
 use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
-use crate::held::{Holder, Lists, OwnedClaim, Parts};
-use crate::timeline::point::KeptPoint;
+use crate::held::{Edges, Holder, RelayEntry};
 use crate::timeline::state::Registered;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Puts a recorded submission back to the front until the driver's queue is unlocked.
-    pub(super) fn put_back(
-        &self,
-        number: u64,
-        keep: Keep,
-        lists: Option<Box<Lists>>,
-        entries: GraphEntries<'_>,
+    /// Releases held submissions until one cannot go, then ends the turn.
+    ///
+    /// The caller holds the queue's lock.
+    pub(super) fn release_held<'l>(
+        self: &'l Arc<Self>,
+        mut turn: Turn<E>,
+        mut state: MutexGuard<'l, State<E>>,
     ) {
-        let job = Job::Recorded(Box::new(keep));
-        let entry = Entry {
-            number,
-            lists,
-            job,
-            entries,
+        let calls = DriverCalls::begin();
+        loop {
+            if calls.is_none() || is_exiting() {
+                state.turns.end(turn);
+                return;
+            }
+            state.turns.begin_check();
+            let Some(mut first) = state.held.pop_front() else {
+                self.held_guard().note_empty();
+                state.turns.end(turn);
+                return;
+            };
+            let mut submission = self.submission(first.number, first.edges.as_deref());
+            let mut verdict = None;
+            if !matches!(first.work, Work::Recorded(_)) && !self.can_go(&submission) {
+                verdict = self.judge(first.number, first.edges.as_deref());
+                if verdict.is_none() {
+                    // What it depends on is known for certain only now.
+                    submission = self.submission(first.number, first.edges.as_deref());
+                }
+            }
+            let left = match verdict {
+                None => {
+                    drop(state);
+                    let (work, relays) = (&mut first.work, &mut first.relays);
+                    let outcome = self.send_held(turn, &mut submission, work, relays);
+                    let keep = std::mem::take(&mut submission.keep);
+                    drop(submission);
+                    self.finish_held(outcome, first, keep)
+                }
+                Some(Verdict::Skip(cause)) => {
+                    drop((submission, state));
+                    let keep = first.work.take_keep();
+                    self.skip(first, keep, &cause);
+                    Some(turn)
+                }
+                Some(Verdict::Blocked(missing)) => {
+                    drop(submission);
+                    state.held.push_front(first);
+                    drop(state);
+                    self.park(missing, turn)
+                }
+                Some(Verdict::Full) => {
+                    drop(submission);
+                    state.held.push_front(first);
+                    drop(state);
+                    self.wait_for_budget(turn)
+                }
+            };
+            let Some(again) = left else { return };
+            turn = again;
+            state = self.lock();
+        }
+    }
+
+    /// The held submission `number` with its ports, in the form in which it is judged and sent.
+    fn submission<'s>(&self, number: u64, edges: Option<&'s Edges>) -> Submission<'s> {
+        let mut submission = Submission::new();
+        submission.number = number;
+        submission.is_held = true;
+        let Some(edges) = edges else {
+            return submission;
         };
-        let mut state = self.lock();
-        state.held.push_front(entry);
-        let is_unguarded = self.note_held();
-        drop(state);
+        for (of, value) in &edges.waits {
+            let value = *value;
+            if of.reached() >= value {
+                continue;
+            }
+            submission.add_wait(of, of.port_on(self.device()), value);
+        }
+        // First the device's, as `Edges` has them.
+        for (at, (of, claim)) in edges.claims.iter().enumerate() {
+            let port = of.port_on(self.device());
+            submission.add_signal(of, port, claim.upto);
+            if port.is_some() {
+                let own_wait = submission.own_wait(of);
+                submission.note_claim(at, claim.above, own_wait, self.domain());
+            } else if let Some(signal) = submission.on_host().signals.last_mut() {
+                signal.1 = *claim;
+            }
+        }
+        submission
+    }
+
+    /// Sends a held submission that is ready and that the list does not have.
+    #[inline(never)]
+    fn send_held(
+        self: &Arc<Self>,
+        turn: Turn<E>,
+        submission: &mut Submission<'_>,
+        work: &mut Work<E>,
+        relays: &mut Vec<RelayEntry>,
+    ) -> Outcome<E> {
+        // The releasing thread may be in a call that has nothing to do with this submission.
+        let _foreign_work = ForeignWorkScope::new();
+        submission.leave_out_failed();
+        submission.keep = work.take_keep();
+        if let Some(host) = &mut submission.host {
+            std::mem::swap(&mut host.relays, relays);
+        }
+        let mut nothing = Nothing;
+        let to_record: Option<&mut dyn Record<E>> = match work {
+            Work::ToRecord(work) => Some(&mut **work),
+            Work::Skipped(_) => Some(&mut nothing),
+            Work::Recorded(_) => None,
+        };
+        let outcome = match to_record {
+            Some(work) => self.send(turn, submission, work),
+            None => self.send_recorded(turn, submission),
+        };
+        if let Some(host) = &mut submission.host {
+            std::mem::swap(&mut host.relays, relays);
+        }
+        outcome
+    }
+
+    /// Ends what [`SubmissionQueue::send_held`] has begun. `None` if the turn has ended.
+    fn finish_held(
+        self: &Arc<Self>,
+        outcome: Outcome<E>,
+        mut held: HeldSubmission<E>,
+        keep: Keep,
+    ) -> Option<Turn<E>> {
+        match outcome {
+            Outcome::Pending(turn) => turn,
+            Outcome::NotYet(turn, retry) => {
+                match (&mut held.work, &retry) {
+                    (Work::Skipped(kept), Retry::Timer) => **kept = keep,
+                    (_, Retry::Timer) => {}
+                    (work, Retry::Unlock) => *work = Work::Recorded(Box::new(keep)),
+                }
+                self.put_back(turn, held, retry)
+            }
+            Outcome::Refused(turn, error) => {
+                // No caller is left to take the error, so the waiters get it.
+                self.skip(held, keep, &error.into_cause());
+                Some(turn)
+            }
+        }
+    }
+
+    /// Puts a submission back to the front until the driver can take it.
+    ///
+    /// `None` if the turn has ended.
+    pub(super) fn put_back(
+        self: &Arc<Self>,
+        turn: Turn<E>,
+        held: HeldSubmission<E>,
+        retry: Retry,
+    ) -> Option<Turn<E>> {
+        let (left, is_unguarded) = {
+            let mut state = self.lock();
+            state.held.push_front(held);
+            let left = match retry {
+                Retry::Unlock => state.turns.try_end(turn),
+                // Another try judges it again anyway.
+                Retry::Timer => {
+                    state.turns.end(turn);
+                    None
+                }
+            };
+            (left, self.note_held())
+        };
         if is_unguarded {
             self.guard_held();
         }
-    }
-
-    /// Releases held submissions until one cannot go.
-    pub(super) fn drive(self: &Arc<Self>, drive: Drive<E>) {
-        self.drive_with(drive, self.lock());
-    }
-
-    /// Same as [`SubmissionQueue::drive`], for a caller that holds the queue's lock.
-    fn drive_with<'l>(self: &'l Arc<Self>, mut drive: Drive<E>, state: MutexGuard<'l, State<E>>) {
-        let calls = DriverCalls::begin();
-        let mut locked = Some(state);
-        // The lists of the last released submission, to be reused.
-        let mut spare = None;
-        loop {
-            let mut state = locked.take().unwrap_or_else(|| self.lock());
-            if calls.is_none() || is_exiting() {
-                state.driving.stop(drive);
-                return;
-            }
-            state.driving.begin_check();
-            if let Some(spare) = spare.take() {
-                state.held.recycle(spare);
-            }
-            let Some(first) = state.held.first() else {
-                self.held_guard().note_empty();
-                state.driving.stop(drive);
-                return;
-            };
-            if let Some(entry) = self.pop_ready(&mut state, first) {
-                drop(state);
-                let is_busy = match self.release(&mut drive, entry, &mut spare) {
-                    Ok(is_busy) => is_busy,
-                    Err(entry) => return self.put_off(drive, entry),
-                };
-                match self.try_leave_if(is_busy, drive) {
-                    Ok(()) => return,
-                    Err(again) => drive = again,
-                }
-                continue;
-            }
-            let verdict = if state.held.is_front_recorded() {
-                Verdict::Ready
-            } else {
-                let (waits, claims) = state.held.front_lists(self.slot());
-                self.judge(first, &self.all_awaited(waits), &self.all_taken(claims))
-            };
-            if let Verdict::Blocked(missing) = verdict {
-                drop(state);
-                match self.park(missing, drive) {
-                    Ok(()) => return,
-                    Err(again) => drive = again,
-                }
-                continue;
-            }
-            if matches!(verdict, Verdict::Full) {
-                drop(state);
-                // This thread still drives, see `park`.
-                let this: Arc<dyn Wake> = self.clone();
-                let budget = self.budget();
-                let waits = budget.is_some_and(|budget| budget.wait_for(&this));
-                match self.try_leave_if(waits, drive) {
-                    Ok(()) => return,
-                    Err(again) => drive = again,
-                }
-                continue;
-            }
-            let Some(entry) = state.held.pop_front(self.slot()) else {
-                continue;
-            };
-            drop(state);
-            let is_busy = match verdict {
-                Verdict::Skip(cause) => {
-                    self.skip(entry, &cause);
-                    false
-                }
-                _ => match self.release(&mut drive, entry, &mut spare) {
-                    Ok(is_busy) => is_busy,
-                    Err(entry) => return self.put_off(drive, entry),
-                },
-            };
-            match self.try_leave_if(is_busy, drive) {
-                Ok(()) => return,
-                Err(again) => drive = again,
-            }
+        if matches!(retry, Retry::Timer)
+            && let Some(device) = self.own_shared().watch()
+        {
+            device.watcher().retry(&**device, self.clone());
         }
+        left
     }
 
-    /// Judges the first submission again, on this thread or on the one that drives.
-    fn check<'l>(self: &'l Arc<Self>, mut state: MutexGuard<'l, State<E>>) {
-        if state.driving.request_check() {
+    /// Skips a submission that the list does not have: its signals fail, and its number stays at
+    /// the front. So it counts for [`Enqueue::MAX_IN_FLIGHT`].
+    ///
+    /// If it is skipped already, the driver takes not even its number, and the queue fails.
+    fn skip(&self, held: HeldSubmission<E>, keep: Keep, cause: &Failure) {
+        let number = held.number;
+        if held.edges.is_none() {
+            self.slot().leave(number);
+            // The driver may still use the objects, so they live as long as the queue.
+            self.lock().in_flight.add_kept(number, keep);
+            self.own_shared().fail(cause.clone());
             return;
         }
-        let Some(drive) = state.driving.take(this_thread()) else {
+        self.skipped().add(number, cause).tell();
+        self.end_skipped(held, cause);
+        let rest = HeldSubmission::skipped(number, keep);
+        self.lock().held.push_front(rest);
+    }
+
+    /// Fails the signals of a skipped submission, and drops what it had.
+    fn end_skipped(&self, gone: HeldSubmission<E>, cause: &Failure) {
+        if let Some(edges) = &gone.edges {
+            edges.fail(cause);
+        }
+        drop(self.slot().reduce(gone.number));
+        run_contained(|| drop(gone));
+    }
+
+    /// Judges the first submission again, on this thread or on the one that has the turn.
+    fn check<'l>(self: &'l Arc<Self>, mut state: MutexGuard<'l, State<E>>) {
+        if state.turns.request_check() {
+            return;
+        }
+        let Some(turn) = state.turns.begin(this_thread()) else {
             return;
         };
         state.missing = 0;
         // Dropped at the end, without the lock. Until then these registrations only ask this thread
         // to check again.
         let _registered = std::mem::take(&mut state.registered);
-        self.drive_with(drive, state);
+        self.release_held(turn, state);
     }
 
-    /// Removes the first submission from the list and from the graph if it is known to be able to
-    /// go.
+    /// Registers for what the first submission lacks, and ends the turn. `None` if it has ended.
     ///
-    /// Its waits and claims are moved out of the graph and not copied. Until the driver has the
-    /// submission, it has claims but no graph entry, like a submission that was never held.
-    fn pop_ready<'l>(&'l self, state: &mut State<E>, first: u64) -> Option<Entry<'l, E>> {
-        if !state.held.is_front_untouched() {
-            return None;
-        }
-        let mut lists = state.held.empty_lists();
-        let is_ready = |waits: Parts<'_, KeptPoint>, claims: Parts<'_, OwnedClaim>| {
-            self.is_plainly_ready(first, waits, claims)
-        };
-        if !self.slot().leave_if(first, &mut lists, is_ready) {
-            state.held.recycle(lists);
-            return None;
-        }
-        let mut entry = state.held.pop_front(self.slot())?;
-        // `leave_if` has removed the entry already.
-        if let Some(entry) = entry.entries.entry.take() {
-            entry.stay();
-        }
-        entry.lists = Some(lists);
-        Some(entry)
-    }
-
-    /// Registers for what the first submission lacks, and stops driving.
-    ///
-    /// This thread drives until it has registered. Until then other threads only ask it to check
-    /// again.
-    ///
-    /// # Errors
-    /// The right to drive, if the submission must be judged again.
-    pub(super) fn park(
-        self: &Arc<Self>,
-        missing: Missing,
-        drive: Drive<E>,
-    ) -> Result<(), Drive<E>> {
+    /// This thread has the turn until it has registered. Until then other threads only ask it to
+    /// check again.
+    fn park(self: &Arc<Self>, missing: Missing, turn: Turn<E>) -> Option<Turn<E>> {
         let Some(registered) = self.register(missing) else {
-            return Err(drive);
+            return Some(turn);
         };
-        // After an error the registrations are dropped without the lock.
+        // If the turn goes on, the registrations are dropped without the lock.
         let mut state = self.lock();
-        state.driving.try_stop(drive)?;
-        state.missing = registered.len();
-        state.registered = registered;
-        Ok(())
+        let left = state.turns.try_end(turn);
+        if left.is_none() {
+            state.missing = registered.len();
+            state.registered = registered;
+        }
+        left
     }
 
-    /// Puts a submission back to the front while the driver accepts none.
+    /// Waits for the budget that other queues share, and ends the turn. `None` if it has ended.
     ///
-    /// The device's watching thread retries.
-    pub(super) fn put_off<'l>(self: &'l Arc<Self>, drive: Drive<E>, mut entry: Entry<'l, E>) {
-        if entry.entries.entry.is_none() {
-            entry.entries.entry = self.enter_again(entry.number, &entry.lists);
-        }
-        let is_unguarded = {
-            let mut state = self.lock();
-            state.held.push_front(entry);
-            state.driving.stop(drive);
-            self.note_held()
-        };
-        if is_unguarded {
-            self.guard_held();
-        }
-        if let Some(device) = self.own_shared().watch() {
-            device.watcher().retry(&**device, self.clone());
-        }
-    }
-
-    /// Fails the signals of a submission, and leaves its number at the front.
-    ///
-    /// So a skipped submission counts for [`Enqueue::MAX_IN_FLIGHT`].
-    pub(super) fn skip(&self, entry: Entry<'_, E>, cause: &Failure) {
-        let Entry {
-            number,
-            lists,
-            job,
-            mut entries,
-        } = entry;
-        // If a pass fails, the whole queue has failed, and its position does not advance any more.
-        let is_work = !matches!(job, Job::Pass(_));
-        if is_work {
-            self.skipped().add(number, cause);
-        }
-        fail_all(parts(&lists).1, cause);
-        if is_work {
-            entries.keep_only_entry();
-            let pass = Entry::pass(number, None, entries);
-            self.lock().held.push_front(pass);
-        }
-        let out_of_line = self.take_out_of_line(&job);
-        run_contained(|| drop(out_of_line));
-        run_contained(|| drop(job));
-    }
-
-    /// The work of a submission, if it is stored out of line.
-    fn take_out_of_line(&self, job: &Job<E>) -> Option<LargeWork<E>> {
-        match job {
-            Job::OutOfLine(at) => self.lock().held.take_out_of_line(*at),
-            _ => None,
+    /// This thread has the turn until then, as in [`SubmissionQueue::park`].
+    fn wait_for_budget(self: &Arc<Self>, turn: Turn<E>) -> Option<Turn<E>> {
+        let this: Arc<dyn Wake> = self.clone();
+        match self.budget().is_some_and(|budget| budget.wait_for(&this)) {
+            true => self.lock().turns.try_end(turn),
+            false => Some(turn),
         }
     }
 
@@ -262,130 +285,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         Some(registered)
     }
-
-    /// Sends a held submission.
-    ///
-    /// True if the driver's queue is locked, so that the submission stays at the front.
-    ///
-    /// Otherwise its cleared lists go to `spare`.
-    ///
-    /// # Errors
-    /// The submission, if it must be recorded and the driver is not ready.
-    pub(super) fn release<'l>(
-        self: &'l Arc<Self>,
-        drive: &mut Drive<E>,
-        entry: Entry<'l, E>,
-        spare: &mut Option<Box<Lists>>,
-    ) -> Result<bool, Entry<'l, E>> {
-        // The releasing thread may be in a call that has nothing to do with this submission.
-        let _foreign_work = ForeignWorkScope::new();
-        let Entry {
-            number,
-            lists,
-            job,
-            mut entries,
-        } = entry;
-        let (waits, claims) = parts(&lists);
-        let taken = self.all_taken(claims);
-        let waits = self.all_awaited(waits);
-        let mut keep = Keep::default();
-        let sent = match job {
-            Job::Recorded(kept) => {
-                keep = *kept;
-                let handed = self.hand_over_recorded(drive.backend());
-                self.complete(number, handed, &taken, &mut entries, &mut keep)
-            }
-            Job::Pass(keep) => {
-                let Some(ready) = self.driver().ready() else {
-                    drop((taken, waits));
-                    return Err(Entry {
-                        number,
-                        lists,
-                        job: Job::Pass(keep),
-                        entries,
-                    });
-                };
-                self.pass(
-                    drive,
-                    ready,
-                    number,
-                    keep.map_or_else(Keep::default, |keep| *keep),
-                    entries,
-                );
-                return Ok(self.is_front_recorded());
-            }
-            Job::Tiny(_) | Job::OutOfLine(_) => {
-                let Some(ready) = self.driver().ready() else {
-                    drop((taken, waits));
-                    return Err(Entry {
-                        number,
-                        lists,
-                        job,
-                        entries,
-                    });
-                };
-                let mut work = match job {
-                    Job::Tiny(tiny) => Some(tiny.resize()),
-                    job => self.take_out_of_line(&job),
-                };
-                let work = move |recorder: &mut E::Recorder<'_>| {
-                    work.as_mut().map_or(Ok(()), |work| work.record(recorder))
-                };
-                self.send(
-                    drive,
-                    ready,
-                    number,
-                    &waits,
-                    work,
-                    &taken,
-                    &mut entries,
-                    &mut keep,
-                )
-            }
-        };
-        match sent {
-            Handed::Taken => {}
-            Handed::Busy => {
-                drop((taken, waits));
-                if entries.entry.is_none() {
-                    entries.entry = self.enter_again(number, &lists);
-                }
-                self.put_back(number, keep, lists, entries);
-                return Ok(true);
-            }
-            Handed::Refused(error) => {
-                // No caller is left to take the error, so the waiters get it.
-                let cause = error.into_cause();
-                self.skipped().add(number, &cause);
-                fail_all(claims, &cause);
-                self.pass_over(drive, number, keep, GraphEntries::default());
-                return Ok(self.is_front_recorded());
-            }
-        }
-        drop((taken, waits));
-        // The timelines are dropped without the lock.
-        *spare = lists.map(|mut lists| {
-            lists.clear();
-            lists
-        });
-        Ok(false)
-    }
-
-    /// True if the first held submission is recorded, and the driver's queue was locked.
-    fn is_front_recorded(&self) -> bool {
-        self.lock().held.is_front_recorded()
-    }
-
-    /// Stops driving if `leaves` is true.
-    ///
-    /// # Errors
-    /// The right to drive, if the thread goes on.
-    fn try_leave_if(&self, leaves: bool, drive: Drive<E>) -> Result<(), Drive<E>> {
-        match leaves {
-            true => self.try_leave(drive),
-            false => Err(drive),
-        }
-    }
 }
 
 impl<E: Enqueue> Holder for SubmissionQueue<E> {
@@ -393,34 +292,31 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
     ///
     /// That may be before the submissions in front of it are released.
     ///
-    /// The first submission is left to the driving thread.
+    /// The first submission is left to the thread that has the turn.
     fn reconsider(self: Arc<Self>, number: u64) {
-        // Dropped without the lock.
-        let mut lists = Lists::default();
-        let mut taken = Lists::default();
-        let (cause, skipped);
+        let (gone, cause, told);
         {
             let mut state = self.lock();
-            if state.held.first() == Some(number) {
-                if state.held.has_work(number) {
-                    self.check(state);
-                }
+            let is_first = state
+                .held
+                .first()
+                .is_some_and(|first| first.number == number);
+            let Some(held) = state.held.get_mut(number) else {
                 return;
-            }
-            if !state.held.contains(number) {
+            };
+            let (Work::ToRecord(_), Some(edges)) = (&held.work, &held.edges) else {
                 return;
+            };
+            if is_first {
+                return self.check(state);
             }
-            self.slot().copy_lists(number, &mut lists);
-            steps::count(lists.waits.len() + lists.claims.len());
-            let waits = lists.waits.iter().find_map(|wait| {
-                let of = wait.of.as_ref()?;
-                of.unreachable_cause(wait.value)
-            });
+            steps::count(edges.waits.len() + edges.claims.len());
+            let mut waits = edges.waits.iter();
+            let waits = waits.find_map(|(of, value)| of.unreachable_cause(*value));
             // A signal waits for its predecessor, unless the host makes it.
             let order = || {
-                let mut claims = lists.claims.iter();
+                let mut claims = edges.claims.iter();
                 claims.find_map(|(of, claim)| {
-                    let of = of.as_ref()?;
                     of.port_on(self.device())?;
                     of.unreachable_cause(claim.above)
                 })
@@ -430,21 +326,11 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
                 return;
             };
             cause = found;
-            skipped = state.held.take_work(number);
-            self.slot().reduce(number, &mut taken);
+            gone = std::mem::replace(held, HeldSubmission::skipped(number, Keep::default()));
+            told = self.skipped().add(number, &cause);
         }
-        let SkippedWork {
-            inline,
-            out_of_line,
-            relayed,
-        } = skipped;
-        drop(relayed);
-        if inline.is_some() {
-            self.skipped().add(number, &cause);
-        }
-        fail_all(&lists.claims, &cause);
-        run_contained(|| drop(out_of_line));
-        run_contained(|| drop(inline));
+        told.tell();
+        self.end_skipped(gone, &cause);
     }
 }
 

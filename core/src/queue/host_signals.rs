@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
-use super::waits_and_claims::Taken;
 use crate::base::error::{Error, Result};
 use crate::base::run::are_wakes_deferred;
 use crate::base::sync::Instant;
@@ -11,9 +11,9 @@ use crate::driver::enqueue::Enqueue;
 use crate::timeline::point::Point;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Notes the host signals of submission `number`, before the driver has it.
-    pub(super) fn note_relays(&self, number: u64, claims: &[Taken<'_>]) {
-        let dropped = self.lock().relays.add(number, claims);
+    /// Notes the host signals of a submission, before the driver has it.
+    pub(super) fn note_relays(&self, submission: &Submission<'_>) {
+        let dropped = self.lock().relays.add(submission);
         drop(dropped);
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::submission_queue::SubmissionQueue;
-use super::waits_and_claims::fail_all;
+use super::work::Work;
 use crate::base::error::{Error, Failure};
 use crate::base::info::DeviceId;
 use crate::base::run::{Wake, run_contained, wake_all};
@@ -91,19 +91,21 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let _ = self.held_guard().lost.set(cause.clone());
         let (first, count, recorded) = {
             let mut state = self.lock();
-            let recorded = match state.held.is_front_recorded() {
-                true => state.held.front_lists(self.slot()).1.to_vec(),
-                false => Vec::new(),
-            };
             // So the wake below judges the first submission, whatever it lacks.
             state.missing = 0;
-            (state.held.first().unwrap_or(0), state.held.len(), recorded)
+            let first = state.held.first();
+            let recorded = first.filter(|first| matches!(first.work, Work::Recorded(_)));
+            let recorded = recorded.and_then(|first| first.edges.clone());
+            let number = first.map_or(0, |first| first.number);
+            (number, state.held.len(), recorded)
         };
         // The driver may never take a recorded submission, because the application may keep the
         // lock of its `VkQueue`.
-        fail_all(&recorded, &cause);
-        run_contained(|| drop(recorded));
-        // The first submission is left to the driving thread.
+        if let Some(edges) = recorded {
+            edges.fail(&cause);
+            run_contained(|| drop(edges));
+        }
+        // The first submission is left to the thread that has the turn.
         for number in (first..).take(count).skip(1) {
             self.clone().reconsider(number);
         }

@@ -5,19 +5,17 @@
 //! is held, with all that follow it on its queue. The thread that makes the missing signal pending
 //! releases them from its run queue.
 
-// First the parts, lowest first: waits and claims of a submission, its work, the held list, what is
-// in flight. `submission_queue` puts them together. The last group has the steps of a submission,
-// as methods of the queue.
-mod driving;
+// First the parts, lowest first: a submission and its work, the turn, what is held and what is in
+// flight. `submission_queue` puts them together. The last group has the steps of a submission, as
+// methods of the queue.
 mod follow;
-mod graph_entries;
 mod in_flight;
 mod skipped;
+mod submission;
 mod submitted;
-mod waits_and_claims;
+mod turn;
 mod work;
 
-mod entry;
 mod held_list;
 mod relay;
 mod state;
@@ -25,21 +23,19 @@ mod state;
 mod submission_queue;
 
 mod dropped;
-mod enter;
-mod fast_path;
 mod finished;
 mod hold;
 mod host_signals;
+mod judge;
 #[cfg(all(test, not(syncline_loom)))]
 mod lock_counts;
 mod loss;
 #[cfg(all(test, not(syncline_loom)))]
 mod many_waits;
 mod send;
-mod slow_path;
+mod submit;
 mod times;
 mod traced;
-mod verdict;
 
 pub use follow::Traceable;
 pub(crate) use follow::{Follow, FollowSubmission};

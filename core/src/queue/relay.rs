@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use super::waits_and_claims::Taken;
+use super::submission::Submission;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::held::RelayEntry;
@@ -20,18 +20,19 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// The relay of `claim` by submission `number` of the queue with position `own`.
+    /// The relay of `claim` of `of` by submission `number` of the queue with position `own`.
     pub(super) fn new(
         own: &Arc<Shared>,
         number: u64,
-        claim: &Taken<'_>,
+        of: &Arc<Shared>,
+        claim: Interval,
         entry: Option<RelayEntry>,
     ) -> Arc<Self> {
         Arc::new(Self {
             own: own.clone(),
             number,
-            of: claim.of.clone(),
-            claim: claim.claim,
+            of: of.clone(),
+            claim,
             _entry: entry,
         })
     }
@@ -73,16 +74,6 @@ pub(super) struct OutstandingRelay {
 }
 
 impl OutstandingRelay {
-    /// The relays of submission `number`, which makes `claims`.
-    fn of_submission<'a>(number: u64, claims: &'a [Taken<'_>]) -> impl Iterator<Item = Self> + 'a {
-        let relayed = claims.iter().filter(|claim| claim.port.is_none());
-        relayed.map(move |claim| Self {
-            number,
-            of: Arc::downgrade(claim.of),
-            value: claim.claim.upto,
-        })
-    }
-
     /// The timeline, if it has not been dropped, and the value.
     pub(super) fn signal(&self) -> (Option<Arc<Shared>>, u64) {
         (self.of.upgrade(), self.value)
@@ -102,14 +93,19 @@ pub(super) struct Relays {
 }
 
 impl Relays {
-    /// Adds the host signals among the claims of submission `number`.
+    /// Adds the host signals of a submission.
     ///
     /// Returns timelines to be dropped without the lock.
-    pub(super) fn add(&mut self, number: u64, claims: &[Taken<'_>]) -> Vec<Arc<Shared>> {
+    pub(super) fn add(&mut self, submission: &Submission<'_>) -> Vec<Arc<Shared>> {
         // These may be the last references to their timelines.
         let mut dropped = Vec::new();
+        let signals = submission.host_signals().iter();
         self.list
-            .extend(OutstandingRelay::of_submission(number, claims));
+            .extend(signals.map(|(of, claim)| OutstandingRelay {
+                number: submission.number,
+                of: Arc::downgrade(of),
+                value: claim.upto,
+            }));
         if self.list.len() >= self.prune_at.max(FIRST_PRUNE) {
             self.list.retain(|relayed| {
                 let Some(of) = relayed.of.upgrade() else {

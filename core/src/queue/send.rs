@@ -1,297 +1,207 @@
-//! Recording a submission and handing it to the driver.
+//! Sending: a submission is recorded, handed to the driver and promoted.
+//!
+//! The steps are in this order, each in a function of its own:
+//!
+//! 1. `note`: what a loss of another device, a wait for an idle queue or a reader of times must
+//!    find is noted, because the driver may finish the submission before the next step.
+//! 2. `hand_over`: the driver records the submission and takes it.
+//! 3. `keep`: the queue keeps what the submission needs, before its position is pending. So a
+//!    thread that waits for the position finds it.
+//! 4. A held submission leaves the graph of held submissions.
+//! 5. `promote`: the signals become pending, then the position. So a thread that sees the position
+//!    pending finds all signals pending.
+//! 6. `leave`: the budget is counted, after the position is pending. So a submission that finds the
+//!    budget used up finds a position to wait for. Then the turn ends.
+//! 7. Waiters are woken, and the host's signals wait for the submission. Queues that are released
+//!    now may share the budget.
 
 use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use super::driving::Drive;
-use super::entry::{Entry, kept};
-use super::graph_entries::GraphEntries;
 use super::relay::Relay;
-use super::state::State;
+use super::submission::{OnHost, Submission};
 use super::submission_queue::SubmissionQueue;
-use super::waits_and_claims::{Awaited, Taken, fill, signalled, withdraw_all};
-use crate::base::error::{Error, Failure, Result};
+use super::turn::Turn;
+use super::work::Record;
+use crate::base::error::{Error, Failure};
 use crate::base::run::{Wake, panic_message, wake_all};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
-use crate::held::Lists;
-use crate::timeline::point::{NativePoint, Relayed};
-use crate::timeline::state::{Interval, Shared};
+use crate::port::Stamp;
+
+/// What has become of a submission that was sent.
+pub(super) enum Outcome<E: Enqueue> {
+    /// The driver has it. `None` if this thread has ended its turn.
+    Pending(Option<Turn<E>>),
+    /// It stays held until the driver queue can take it.
+    NotYet(Turn<E>, Retry),
+    /// It will not run. The driver may still use the objects that it keeps.
+    Refused(Turn<E>, Box<Error>),
+}
+
+/// Why the driver queue cannot take a submission now.
+#[derive(Clone, Copy)]
+pub(super) enum Retry {
+    /// The application uses the driver queue. Nothing is recorded.
+    ///
+    /// The device's watching thread tries again after some time.
+    Timer,
+    /// Another thread has locked the driver queue. The submission is recorded.
+    ///
+    /// The thread that unlocks the driver queue tries again.
+    Unlock,
+}
 
 /// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
-pub(super) enum Handed {
+enum Handed {
     Taken,
+    NotReady,
     /// The driver's queue is locked.
     Busy,
     Refused(Box<Error>),
 }
 
-/// A submission that [`SubmissionQueue::note_dependent`] has noted.
-pub(super) struct Noted {
+/// What was noted for a submission before the driver had it.
+#[derive(Default)]
+struct Noted {
+    /// The stamp for the time of its signals, if one of them needs it.
+    stamp: Option<Arc<dyn Stamp>>,
     /// The cause, if a timeline that it waits for was lost by then.
     lost: Option<Failure>,
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Sends a submission that was never held.
+    /// Records a submission that is ready, and hands it to the driver.
     ///
-    /// False if it is held now, because the driver's queue is locked.
-    ///
-    /// # Errors
-    /// The reason if it is refused. Its claims are withdrawn then.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one submission")]
-    pub(super) fn send_now<'l, W>(
-        self: &'l Arc<Self>,
-        drive: &mut Drive<E>,
-        ready: E::Ready<'_>,
-        number: u64,
-        waits: &[Awaited<'_>],
-        work: W,
-        claims: &[Taken<'_>],
-        mut entries: GraphEntries<'l>,
-    ) -> Result<bool, Box<Error>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
-    {
-        let mut keep = Keep::default();
-        match self.send(
-            drive,
-            ready,
-            number,
-            waits,
-            work,
-            claims,
-            &mut entries,
-            &mut keep,
-        ) {
-            Handed::Taken => Ok(true),
-            handed => {
-                self.not_taken(drive, number, handed, claims, entries, keep)?;
-                Ok(false)
+    /// If the driver takes it, its `keep` and its `relays` are empty after that.
+    #[inline(always)]
+    pub(super) fn send(
+        self: &Arc<Self>,
+        mut turn: Turn<E>,
+        submission: &mut Submission<'_>,
+        work: &mut dyn Record<E>,
+    ) -> Outcome<E> {
+        let mut noted = Noted::default();
+        let handed = self.guarded(|| {
+            let Some(ready) = self.driver().ready() else {
+                return Handed::NotReady;
+            };
+            if submission.is_noted
+                && let Err(error) = self.note(submission, &mut noted)
+            {
+                return Handed::Refused(error);
             }
+            self.hand_over(ready, turn.backend(), submission, &noted, work)
+        });
+        if let Some(cause) = &noted.lost {
+            self.fail_late(submission, &handed, cause);
         }
+        self.conclude(turn, submission, handed)
     }
 
-    /// Holds a submission that the driver's lock kept out, or rejects one that the driver has
-    /// refused.
+    /// Hands a submission to the driver that was recorded while the driver queue was locked.
+    pub(super) fn send_recorded(
+        self: &Arc<Self>,
+        mut turn: Turn<E>,
+        submission: &mut Submission<'_>,
+    ) -> Outcome<E> {
+        let handed = self.guarded(|| self.flush(turn.backend()));
+        self.conclude(turn, submission, handed)
+    }
+
+    /// Notes a submission before the driver has it.
     ///
     /// # Errors
-    /// The reason if it is refused. Its claims are withdrawn then.
-    #[cold]
-    pub(super) fn not_taken<'l>(
-        self: &'l Arc<Self>,
-        drive: &mut Drive<E>,
-        number: u64,
-        handed: Handed,
-        claims: &[Taken<'_>],
-        mut entries: GraphEntries<'l>,
-        keep: Keep,
-    ) -> Result<(), Box<Error>> {
-        match handed {
-            Handed::Taken => {}
-            Handed::Busy => {
-                // The submission waits for no node, so it closes no circle. It is in the graph only
-                // because a search for blockers must find it.
-                let (mut lists, mut entered) = (Box::<Lists>::default(), Lists::default());
-                fill(&mut lists, &[], claims);
-                fill(&mut entered, &[], claims);
-                entries.entry = self.take_entry(number, &mut entered).ok();
-                self.put_back(number, keep, Some(lists), entries);
-            }
-            Handed::Refused(error) => {
-                withdraw_all(claims);
-                self.pass_over(drive, number, keep, GraphEntries::default());
-                return Err(error);
-            }
+    /// The driver makes no stamp.
+    #[inline(never)]
+    fn note(&self, submission: &Submission<'_>, noted: &mut Noted) -> Result<(), Box<Error>> {
+        noted.stamp = self.note_times(submission)?;
+        noted.lost = self.note_dependent(submission);
+        if !submission.host_signals().is_empty() {
+            self.note_relays(submission);
         }
         Ok(())
     }
 
-    /// Records a submission and hands it to the driver.
-    ///
-    /// The objects that the submission keeps go to `keep`, even if the submission is refused.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one submission")]
-    pub(super) fn send<W>(
-        self: &Arc<Self>,
-        drive: &mut Drive<E>,
-        ready: E::Ready<'_>,
-        number: u64,
-        waits: &[Awaited<'_>],
-        work: W,
-        claims: &[Taken<'_>],
-        entries: &mut GraphEntries<'_>,
-        keep: &mut Keep,
-    ) -> Handed
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
-    {
-        // One list, which is usually short. A loop, because collecting costs as much as the rest of
-        // the call.
-        let mut natives: SmallVec<[NativePoint<'_>; 16]> = SmallVec::new();
-        for &Awaited { of, value, port } in waits {
-            if let Some(port) = port {
-                natives.push(NativePoint { of, port, value });
-            }
-        }
-        let before = natives.len();
-        let mut relayed = Vec::new();
-        for &Taken { of, claim, port } in claims {
-            let value = claim.above;
-            // The submission waits for the predecessor itself, before its work.
-            let waited = |wait: &Awaited<'_>| wait.value >= value && Arc::ptr_eq(wait.of, of);
-            let Some(port) = port else {
-                relayed.push(Relayed::of(of.clone(), claim.upto));
-                continue;
-            };
-            if of.reached() < value
-                && !of.is_from(value, self.domain())
-                && !waits.iter().any(waited)
-            {
-                natives.push(NativePoint { of, port, value });
-            }
-        }
-        let between = natives.len();
-        // Before the signals are listed, because a timeline that has failed by then is not among
-        // them.
-        let stamp = match self.stamp_signals(claims) {
-            Ok(stamp) => stamp,
-            Err(error) => {
-                return self.guarded(move || {
-                    drop(work);
-                    Handed::Refused(self.error_on_queue(*error))
-                });
-            }
-        };
-        if let Some(stamp) = &stamp {
-            self.expect_times(claims, stamp);
-        }
-        for &Taken { of, claim, port } in claims {
-            if let Some(port) = port.filter(|_| !of.is_failed()) {
-                let value = claim.upto;
-                natives.push(NativePoint { of, port, value });
-            }
-        }
-        let batch = Batch {
-            waits: &natives[..before],
-            order: &natives[before..between],
-            signals: &natives[between..],
-            relayed: &relayed,
-            end: self.end_point(number),
-            times: Written(stamp.as_ref()),
-            is_bare: false,
-            of: PhantomData,
-        };
-        for native in &natives[before..between] {
-            if native.of.depends_on_others() {
-                // A lost device is noticed only as long as the timeline exists.
-                keep.push(native.of.clone());
-            }
-        }
-        let all_claims = claims.iter().map(|claim| (claim.of, claim.claim));
-        let noted = self.note_dependent(number, &natives[..before], all_claims.clone());
-        if !relayed.is_empty() {
-            self.note_relays(number, claims);
-        }
-        let handed = self.hand_over(drive.backend(), ready, &batch, work, keep);
-        if matches!(handed, Handed::Refused(_)) {
-            if !relayed.is_empty() {
-                self.forget_relays(number);
-            }
-            if stamp.is_some() {
-                self.forget_times(claims);
-            }
-        }
-        if let Some(noted) = noted {
-            self.settle_dependent(noted, all_claims, &handed);
-        }
-        self.complete(number, handed, claims, entries, keep)
-    }
-
     /// Notes a submission that waits natively for other devices or processes (E3).
     ///
-    /// Call it before the driver has the submission, and [`SubmissionQueue::settle_dependent`]
-    /// after that. `None` if the submission has no such wait.
-    #[inline]
-    pub(super) fn note_dependent<'a>(
-        &self,
-        number: u64,
-        waits: &[NativePoint<'_>],
-        claims: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
-    ) -> Option<Noted> {
+    /// Returns the cause if one of them is lost already.
+    fn note_dependent(&self, submission: &Submission<'_>) -> Option<Failure> {
+        let waits = &*submission.waits;
         if !waits.iter().any(|wait| wait.of.depends_on_others()) {
             return None;
         }
         for wait in waits {
             wait.of.watch_for_driver(wait.value);
         }
-        self.dependents().add(number, waits, claims);
+        let number = submission.number;
+        self.dependents().add(number, waits, submission.claims());
         self.checks().note_kept(number);
         // After that, so that a loss finds the submission, or this finds the loss.
-        let mut waits = waits.iter();
-        let lost = waits.find_map(|wait| wait.of.lost_before(wait.value));
-        Some(Noted {
-            lost: lost.cloned(),
-        })
+        let lost = waits
+            .iter()
+            .find_map(|wait| wait.of.lost_before(wait.value));
+        lost.cloned()
     }
 
-    /// Fails the signals of a noted submission whose wait was lost, and forgets a refused one.
+    /// Fails the signals of a submission whose wait was lost before the driver had it.
     ///
-    /// Call it before the signals become pending, so that they do not show as reached.
-    #[inline]
-    pub(super) fn settle_dependent<'a>(
-        &self,
-        noted: Noted,
-        claims: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
-        handed: &Handed,
-    ) {
-        match (handed, noted.lost) {
-            (Handed::Refused(_), _) => self.dependents().forget_last_signals(),
-            (_, Some(cause)) => claims.for_each(|(of, _)| of.fail_late(&cause)),
-            (_, None) => {}
+    /// Before they become pending, so that they do not show as reached.
+    #[cold]
+    fn fail_late(&self, submission: &Submission<'_>, handed: &Handed, cause: &Failure) {
+        if matches!(handed, Handed::Taken | Handed::Busy) {
+            submission.claims().for_each(|(of, _)| of.fail_late(cause));
         }
     }
 
     /// Records a submission and hands it to the driver.
-    #[inline]
-    pub(super) fn hand_over<W>(
+    #[inline(always)]
+    fn hand_over(
         self: &Arc<Self>,
-        backend: &mut E::State,
         ready: E::Ready<'_>,
-        batch: &Batch<'_, E>,
-        work: W,
-        keep: &mut Keep,
-    ) -> Handed
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<(), Box<Error>>,
-    {
-        // The inner guard lets the backend undo what it has begun. The outer one covers the drops
-        // of the application's objects, such as the captures of the work, which may panic, too.
-        self.guarded(|| {
-            let work = |recorder: &mut E::Recorder<'_>| match catch_unwind(AssertUnwindSafe(|| {
-                work(recorder)
-            })) {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(*error),
-                Err(payload) => Err(self.panicked(payload)),
-            };
-            match self.driver().record(ready, backend, batch, keep, work) {
-                Ok(()) => self.flush(backend),
-                Err(error) => Handed::Refused(self.error_on_queue(error)),
-            }
-        })
-    }
-
-    /// Hands a recorded submission to the driver.
-    pub(super) fn hand_over_recorded(self: &Arc<Self>, backend: &mut E::State) -> Handed {
-        self.guarded(|| self.flush(backend))
+        backend: &mut E::State,
+        submission: &mut Submission<'_>,
+        noted: &Noted,
+        work: &mut dyn Record<E>,
+    ) -> Handed {
+        for point in submission
+            .order
+            .iter()
+            .filter(|point| point.of.depends_on_others())
+        {
+            // A lost device is noticed only as long as the timeline exists.
+            submission.keep.push(point.of.clone());
+        }
+        let batch = Batch {
+            waits: &submission.waits,
+            order: &submission.order,
+            signals: &submission.signals,
+            host_signals: submission.host.as_ref().map_or(&[], |host| &host.signals),
+            end: self.end_point(submission.number),
+            times: Written(noted.stamp.as_ref()),
+            is_bare: work.is_bare(),
+            of: PhantomData,
+        };
+        let keep = &mut submission.keep;
+        // The guard here lets the backend undo what it has begun. The outer one covers the backend
+        // and the drops of the application's objects, such as the captures of the work.
+        let work = |recorder: &mut E::Recorder<'_>| match catch_unwind(AssertUnwindSafe(|| {
+            work.record(recorder)
+        })) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(*error),
+            Err(payload) => Err(self.panicked(payload)),
+        };
+        match self.driver().record(ready, backend, &batch, keep, work) {
+            Ok(()) => self.flush(backend),
+            Err(error) => Handed::Refused(self.error_on_queue(error)),
+        }
     }
 
     /// May panic: a refused submission drops host closures of the application.
-    #[inline]
+    #[inline(always)]
     fn flush(self: &Arc<Self>, backend: &mut E::State) -> Handed {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
         match self.driver().flush(backend, &waker) {
@@ -301,8 +211,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Runs code of the application that may panic. A panic becomes a refusal.
-    #[inline]
+    /// Runs code of a backend and of the application, which may panic. A panic becomes a refusal.
+    #[inline(always)]
     fn guarded(&self, action: impl FnOnce() -> Handed) -> Handed {
         let handed = catch_unwind(AssertUnwindSafe(action));
         handed
@@ -322,40 +232,52 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Box::new(error.on(self.object()))
     }
 
-    /// Promotes the claims of a submission that the driver has taken, and starts its relays.
-    #[inline]
-    pub(super) fn complete(
+    /// The steps after the driver has answered.
+    #[inline(always)]
+    fn conclude(
         self: &Arc<Self>,
-        number: u64,
+        turn: Turn<E>,
+        submission: &mut Submission<'_>,
         handed: Handed,
-        claims: &[Taken<'_>],
-        entries: &mut GraphEntries<'_>,
-        keep: &mut Keep,
-    ) -> Handed {
-        if !matches!(handed, Handed::Taken) {
-            return handed;
+    ) -> Outcome<E> {
+        match handed {
+            Handed::Taken => {}
+            Handed::NotReady => return Outcome::NotYet(turn, Retry::Timer),
+            Handed::Busy => return Outcome::NotYet(turn, Retry::Unlock),
+            Handed::Refused(error) => {
+                self.forget(submission);
+                return Outcome::Refused(turn, error);
+            }
         }
-        let units = self.keep(number, keep);
-        // From now on others wait for the driver or for the host signals, and not for this
-        // submission.
-        drop(entries.entry.take());
-        self.promote(number, signalled(claims));
-        self.take_budget(number, units);
-        self.wake_promoted(signalled(claims));
-        let mut entries = std::mem::take(&mut entries.relayed).into_iter();
-        for claim in claims.iter().filter(|claim| claim.port.is_none()) {
-            let relay = Relay::new(self.own_shared(), number, claim, entries.next());
-            wake_all([relay as Arc<dyn Wake>]);
+        let number = submission.number;
+        let units = self.keep(number, &mut submission.keep);
+        if submission.is_held {
+            // From now on others wait for the driver, and not for this submission.
+            self.slot().leave(number);
         }
-        Handed::Taken
+        self.promote(submission);
+        let turn = self.leave(turn, number, units);
+        for signal in &submission.signals {
+            signal.of.wake_promoted();
+        }
+        self.own_shared().wake_promoted();
+        if let Some(host) = &mut submission.host {
+            self.start_relays(number, host);
+        }
+        Outcome::Pending(turn)
+    }
+
+    /// Forgets what was noted for a submission that the driver has refused.
+    #[cold]
+    fn forget(&self, submission: &Submission<'_>) {
+        self.dependents().forget_signals(submission.number);
+        self.forget_relays(submission.number);
+        self.forget_times(submission);
     }
 
     /// Keeps the objects of a submission until it has finished. Returns the budget that it takes.
-    ///
-    /// Call it before the submission's position is pending. So a thread that waits for the position
-    /// finds the objects.
-    #[inline]
-    pub(super) fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
+    #[inline(always)]
+    fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
         let units = self.budget().map_or(0, |_| keep.units());
         if !keep.is_empty() {
             let kept = std::mem::take(keep);
@@ -365,129 +287,48 @@ impl<E: Enqueue> SubmissionQueue<E> {
         units
     }
 
-    /// Notes and counts the budget that submission `number` takes.
-    ///
-    /// Call it after the submission's position is pending. So a submission that finds the budget
-    /// used up finds a position to wait for.
-    fn take_budget(&self, number: u64, units: u64) {
-        if units > 0 {
-            self.note_budget(&mut self.lock(), number, units);
-        }
-    }
-
-    /// Same as `take_budget`, and stops driving under the same lock.
-    ///
-    /// # Errors
-    /// Same errors as [`SubmissionQueue::try_leave`].
-    #[inline]
-    pub(super) fn take_budget_and_leave(
-        &self,
-        drive: Drive<E>,
-        number: u64,
-        units: u64,
-    ) -> Result<(), Drive<E>> {
-        let mut state = self.lock();
-        if units > 0 {
-            self.note_budget(&mut state, number, units);
-        }
-        state.driving.try_stop(drive)
-    }
-
-    /// Notes and counts `units` of the budget.
-    ///
-    /// While this thread drives, so that one submission of a queue at a time is not counted. With
-    /// the lock, so that no units are given back before they are counted.
-    fn note_budget(&self, state: &mut State<E>, number: u64, units: u64) {
-        state.in_flight.add_units(number, units);
-        if let Some(budget) = self.budget() {
-            budget.count(units);
-        }
-    }
-
-    /// Promotes the signals of submission `number`, then its position.
-    ///
-    /// In this order, so that a thread that sees the position pending finds all signals pending.
-    /// Call [`SubmissionQueue::wake_promoted`] after that.
-    #[inline]
-    pub(super) fn promote<'a>(
-        &self,
-        number: u64,
-        signals: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
-    ) {
+    /// Promotes the signals of a submission, then its position.
+    #[inline(always)]
+    fn promote(&self, submission: &Submission<'_>) {
         let own = self.own_shared();
-        for (of, claim) in signals {
+        for signal in &submission.signals {
+            let (of, claim) = (signal.of, signal.claim());
             if of.publishes_ahead() {
-                own.note_unpublished(number, of, claim.upto);
+                own.note_unpublished(submission.number, of, claim.upto);
             }
             of.note_owed(claim, Some(self.device()));
             of.promote(claim.upto, self.domain(), Some(self.object()));
         }
-        own.raise_pending(number);
+        own.raise_pending(submission.number);
     }
 
-    /// Wakes the waiters for the promoted signals and for the position.
+    /// Counts the budget that a submission takes, and ends the turn if nothing is held.
     ///
-    /// Call it after the budget is counted, because queues that share it may submit in this call.
-    #[inline]
-    pub(super) fn wake_promoted<'a>(
-        &self,
-        signals: impl Iterator<Item = (&'a Arc<Shared>, Interval)>,
-    ) {
-        signals.for_each(|(of, _)| of.wake_promoted());
-        self.own_shared().wake_promoted();
+    /// During the turn, so that one submission of a queue at a time is not counted. With the lock,
+    /// so that no units are given back before they are counted.
+    #[inline(always)]
+    fn leave(&self, turn: Turn<E>, number: u64, units: u64) -> Option<Turn<E>> {
+        let mut state = self.lock();
+        if units > 0 {
+            state.in_flight.add_units(number, units);
+            if let Some(budget) = self.budget() {
+                budget.count(units);
+            }
+        }
+        if !state.held.is_empty() {
+            return Some(turn);
+        }
+        self.held_guard().note_empty();
+        state.turns.try_end(turn)
     }
 
-    /// Gives the number of a refused or skipped submission to the driver, without work.
-    ///
-    /// So the queue's position advances, and `keep` lives until the driver is done with it. If the
-    /// driver is not ready, the number stays at the front, and the caller must drive the queue.
-    pub(super) fn pass_over(
-        self: &Arc<Self>,
-        drive: &mut Drive<E>,
-        number: u64,
-        keep: Keep,
-        entries: GraphEntries<'_>,
-    ) {
-        let Some(ready) = self.driver().ready() else {
-            let pass = Entry::pass(number, kept(keep), entries);
-            self.lock().held.push_front(pass);
-            return;
-        };
-        self.pass(drive, ready, number, keep, entries);
-    }
-
-    /// Same as [`SubmissionQueue::pass_over`], for a driver that is ready.
-    pub(super) fn pass(
-        self: &Arc<Self>,
-        drive: &mut Drive<E>,
-        ready: E::Ready<'_>,
-        number: u64,
-        mut kept: Keep,
-        mut entries: GraphEntries<'_>,
-    ) {
-        let own = self.own_shared();
-        let batch = Batch {
-            waits: &[],
-            order: &[],
-            signals: &[],
-            relayed: &[],
-            end: self.end_point(number),
-            times: Written(None),
-            is_bare: true,
-            of: PhantomData,
-        };
-        let handed = self.hand_over(drive.backend(), ready, &batch, |_| Ok(()), &mut kept);
-        match self.complete(number, handed, &[], &mut entries, &mut kept) {
-            Handed::Taken => {}
-            Handed::Busy => {
-                self.put_back(number, kept, None, entries);
-            }
-            // The queue itself has failed. The driver may still use the kept objects, so they live
-            // as long as the queue.
-            Handed::Refused(error) => {
-                self.lock().in_flight.add_kept(number, kept);
-                own.fail(error.into_cause());
-            }
+    /// Starts the signals that the host makes once the submission has finished.
+    #[cold]
+    fn start_relays(&self, number: u64, host: &mut OnHost<'_>) {
+        let mut entries = std::mem::take(&mut host.relays).into_iter();
+        for &(of, claim) in &host.signals {
+            let relay = Relay::new(self.own_shared(), number, of, claim, entries.next());
+            wake_all([relay as Arc<dyn Wake>]);
         }
     }
 }

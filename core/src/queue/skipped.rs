@@ -51,18 +51,15 @@ impl Skipped {
         }
     }
 
-    /// Adds a skipped submission before its number goes to the driver. No lock may be held.
-    pub(super) fn add(&self, number: u64, cause: &Failure) {
-        let (forgotten, woken) = {
-            let mut list = self.list.lock();
-            let forgotten = list.add(number, cause);
-            let waiting = list.waiting.iter().filter(|(other, _)| *other == number);
-            let woken: Vec<_> = waiting.map(|(_, wake)| wake.clone()).collect();
-            (forgotten, woken)
-        };
-        // It may be the application's, and its drop may use this queue.
-        run_contained(|| drop(forgotten));
-        wake_all(woken);
+    /// Adds a skipped submission before its number goes to the driver.
+    ///
+    /// The queue's lock may be held, and is released before [`Told::tell`].
+    pub(super) fn add(&self, number: u64, cause: &Failure) -> Told {
+        let mut list = self.list.lock();
+        let forgotten = list.add(number, cause);
+        let waiting = list.waiting.iter().filter(|(other, _)| *other == number);
+        let woken = waiting.map(|(_, wake)| wake.clone()).collect();
+        Told { forgotten, woken }
     }
 
     /// The error of a submission that did not run, if it is remembered.
@@ -108,6 +105,22 @@ impl Skipped {
         let skipped = self.cause(number).map_or(Ok(()), Err);
         // In this order, because a held submission may still run.
         skipped.and(ended).and_then(|()| self.passed(number))
+    }
+}
+
+/// What must be told of a skipped submission.
+#[must_use = "threads wait for it"]
+pub(super) struct Told {
+    forgotten: Option<SkippedRun>,
+    woken: Vec<Arc<dyn Wake>>,
+}
+
+impl Told {
+    /// Wakes the threads that wait for the submission. No lock may be held.
+    pub(super) fn tell(self) {
+        // It may be the application's, and its drop may use this queue.
+        run_contained(|| drop(self.forgotten));
+        wake_all(self.woken);
     }
 }
 
@@ -222,8 +235,8 @@ mod tests {
             std::thread::yield_now();
         }
         let waker = Arc::downgrade(&skipped.list.lock().waiting[0].1);
-        skipped.add(2, &failure("of another"));
-        skipped.add(3, &failure("of this submission"));
+        skipped.add(2, &failure("of another")).tell();
+        skipped.add(3, &failure("of this submission")).tell();
         let result = receiver.recv_timeout(LONG);
         assert!(
             matches!(&result, Ok(Err(Error::Skipped { submission: 3, .. }))),
@@ -278,7 +291,7 @@ mod tests {
         let skipped = Skipped::new(Object::new("queue", "q"));
         let last = 2 * (MAX_RUNS as u64 + 1);
         for number in (2..=last).step_by(2) {
-            skipped.add(number, &failure("each its own"));
+            skipped.add(number, &failure("each its own")).tell();
         }
         assert_eq!(skipped.list.lock().runs.len(), MAX_RUNS);
         let own = crate::host::Device::new().timeline("own").unwrap();

@@ -4,14 +4,13 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::driving::Drive;
 use super::follow::{FollowerSlot, Traced};
 use super::in_flight::Checks;
 use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Work, Write};
+use super::work::{Nothing, Record, Write};
 use crate::base::error::{Error, Object, Result};
 use crate::base::exiting::DriverCalls;
 use crate::base::info::DeviceId;
@@ -152,17 +151,18 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 waiting_for: None,
             };
         }
-        let (listed, is_driven, last, waiting_for) = {
+        let (listed, has_turn, last, waiting_for) = {
             let state = self.state.lock();
-            let is_driven = !state.driving.is_free();
+            let has_turn = !state.turns.is_free();
             let first = state.registered.first_missing();
-            (state.held.len(), is_driven, state.last, first)
+            (state.held.len(), has_turn, state.last, first)
         };
         let mut count = listed;
-        // The driving thread takes the first submission out of the list before the driver has it.
+        // The thread with the turn takes the first submission out of the list before the driver has
+        // it.
         // The driver may still refuse the submission, so it counts as held. A failed queue loses
         // its submissions. They never become pending, and are not counted here.
-        if is_driven && !self.own_shared().is_failed() {
+        if has_turn && !self.own_shared().is_failed() {
             let not_pending = last.saturating_sub(self.own_shared().pending());
             count = count.max(usize::try_from(not_pending).unwrap_or(usize::MAX));
         }
@@ -187,7 +187,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let submitted = if self.follower.is_set() {
             self.submit_traced(&[], Box::new(write.kept()), &[])?
         } else {
-            let submitted = self.submit_work(&[], &mut write, &[], true);
+            let submitted = self.submit_work(&[], &mut write, &[]);
             submitted.map_err(|error| *error)?
         };
         fence.record_at(submitted.end(), Some(stamp as Arc<dyn Stamp>));
@@ -210,12 +210,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     #[inline]
     fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
-        let nothing = |_: &mut E::Recorder<'_>| Ok(());
         if self.follower.is_set() {
+            let nothing = |_: &mut E::Recorder<'_>| Ok(());
             return self.submit_traced(&[], Box::new(nothing), &[]);
         }
-        self.submit_work(&[], &mut Some(nothing), &[], true)
-            .map_err(|error| *error)
+        let submitted = self.submit_work(&[], &mut Nothing, &[]);
+        submitted.map_err(|error| *error)
     }
 
     /// Records `fence` with a mark of the backend instead of a position.
@@ -268,7 +268,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let mut work = Some(work);
-        let submitted = self.submit_work(waits, &mut work, signals, false);
+        let submitted = self.submit_work(waits, &mut work, signals);
         submitted.map_err(|error| refused(&mut work, error))
     }
 
@@ -298,15 +298,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.last.store(number, Ordering::Release);
     }
 
-    /// Stops driving.
-    ///
-    /// # Errors
-    /// The right to drive, if another thread has made a change, so that this one must check again.
-    #[inline]
-    pub(super) fn try_leave(&self, drive: Drive<E>) -> Result<(), Drive<E>> {
-        self.state.lock().driving.try_stop(drive)
-    }
-
     #[inline]
     pub(super) fn submitted(&self, number: u64) -> Submitted<'_> {
         let of = self.own.at(number);
@@ -330,11 +321,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     pub(super) fn end_point(&self, number: u64) -> NativePoint<'_> {
         let own = self.own_shared();
-        NativePoint {
-            of: own,
-            port: own.home(),
-            value: number,
-        }
+        NativePoint::new(own, own.home(), number)
     }
 
     /// The timeline of the queue's position.
@@ -422,7 +409,7 @@ impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
 #[cold]
 #[inline(never)]
 #[expect(clippy::boxed_local, reason = "the caller has it in a box")]
-fn refused<E: Enqueue>(work: &mut dyn Work<E>, error: Box<Error>) -> Error {
+fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Error {
     run_contained(|| work.discard());
     *error
 }

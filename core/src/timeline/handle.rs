@@ -208,7 +208,7 @@ impl Timeline {
             ));
         }
         self.0.of.refresh_if_far(value);
-        let interval = self.0.of.claim(value, waited)?;
+        let interval = self.0.of.claim(value, waited).map_err(|error| *error)?;
         self.0.of.add_raw_claim();
         Ok(Claim::new(self.0.of.clone(), interval))
     }

@@ -7,6 +7,7 @@ use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::stage::Stage;
 use crate::port::Port;
+use crate::timeline::interval::Interval;
 use crate::timeline::state::{Shared, Standing};
 
 /// A value of a timeline that a host thread or a submission can wait for. Borrowed, small and
@@ -183,9 +184,32 @@ pub struct NativePoint<'a> {
     pub(crate) of: &'a Arc<Shared>,
     pub(crate) port: &'a dyn Port,
     pub(crate) value: u64,
+    /// The predecessor of a signal that is claimed. Otherwise the value itself.
+    pub(crate) above: u64,
 }
 
 impl<'a> NativePoint<'a> {
+    /// A wait, or a signal that is not claimed.
+    #[inline]
+    pub(crate) const fn new(of: &'a Arc<Shared>, port: &'a dyn Port, value: u64) -> Self {
+        let above = value;
+        Self {
+            of,
+            port,
+            value,
+            above,
+        }
+    }
+
+    /// The claim of a signal. Empty if it is not claimed.
+    #[inline]
+    pub(crate) const fn claim(self) -> Interval {
+        Interval {
+            above: self.above,
+            upto: self.value,
+        }
+    }
+
     /// The value.
     #[must_use]
     #[inline]

@@ -25,7 +25,7 @@
 //! | a queue misses that the driver queue was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
 //! | a thread that locks the gate forgets the others that want it; a thread that unlocks it looks for them before it unlocks, or does not look for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
 //! | a queue leaves its waker after it has set the gate to wanted | `queues::an_unlock_against_a_release` |
-//! | a thread stops driving a queue although another thread asked it to check again | `signals::two_threads_signal_through_one_queue` |
+//! | a thread ends its turn although another thread asked it to check again | `signals::two_threads_signal_through_one_queue` |
 //! | a claim is checked and taken under two locks | `signals::two_queues_signal_one_value`, `signals::a_host_signal_against_a_queue` |
 //! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
 //! | a registration reads the pending value before it sets `awaited` | `signals::a_held_submission_against_its_producer` |
@@ -38,13 +38,13 @@
 //! | the value and the queue of a promotion are two words | `signals::a_submission_that_ends_early_against_the_next` |
 //! | units are counted before their submission is noted, or units of a submission that finishes during the search are not given back | `queues::a_submission_that_takes_units_against_one_that_finds_none` |
 //! | the units of finished submissions are counted and removed under two locks | `queues::a_submission_that_finds_no_units_against_an_idle_queue` |
-//! | a submission on the fast path keeps its first claim although it cannot make the second | `signals::a_submission_that_steps_back_against_a_signal` |
+//! | a refused submission keeps its first claim although it cannot make the second | `signals::a_submission_that_steps_back_against_a_signal` |
 //! | a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
 //! | a submission overtakes a submission that is being released | `queues::a_release_against_the_next_submission` |
 //! | a dropped queue drops objects that its driver uses | `ends::the_drop_of_a_queue_against_a_completion` |
 //! | a relay does not try again if it cannot register | `relays::a_completion_against_a_relay` |
 //! | a failure does not wake held submissions, or wakes them before it is stored | `queues::a_failure_against_a_submission_that_is_not_the_first` |
-//! | a queue takes a failure for one more wait that has come, or keeps the count of waits that it lacks while it is driven | `queues::a_failure_of_one_wait_of_three_against_the_next_release` |
+//! | a queue takes a failure for one more wait that has come, or keeps the count of waits that it lacks while a thread has the turn | `queues::a_failure_of_one_wait_of_three_against_the_next_release` |
 //! | the fence between a failure and the search for held submissions is missing | `queues::a_failure_against_a_submission_that_signals` |
 //! | a thread that watches the port itself is not nudged by a failure, or by another waiter; or the other waiter overlooks it; or it stops and no thread watches | `watched::a_failure_against_a_wait_that_leads`, `watched::a_wait_that_leads_against_another`, `watched::a_wait_that_leads_against_one_for_another_timeline` |
 //! | a future does not check after it registered | `futures::a_failure_against_a_future` |

@@ -63,6 +63,7 @@ impl Claims {
     }
 
     /// True if there is no claim.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }

@@ -70,13 +70,14 @@ impl Dependents {
         });
     }
 
-    /// Forgets the signals of the submission that was added last, because the driver has refused
-    /// it.
+    /// Forgets the signals of submission `number`, because the driver has refused it.
     ///
-    /// The driver may have some of its waits.
+    /// The driver may have some of its waits. Does nothing if the submission was not added.
     #[cold]
-    pub(crate) fn forget_last_signals(&self) {
-        if let Some(last) = self.0.lock().back_mut() {
+    pub(crate) fn forget_signals(&self, number: u64) {
+        let mut list = self.0.lock();
+        // It was added last.
+        if let Some(last) = list.back_mut().filter(|last| last.number == number) {
             last.signals.clear();
         }
     }
@@ -226,8 +227,7 @@ mod tests {
     }
 
     fn wait_for(of: &Arc<Shared>, value: u64) -> NativePoint<'_> {
-        let port = of.home();
-        NativePoint { of, port, value }
+        NativePoint::new(of, of.home(), value)
     }
 
     fn claims(lines: &[Timeline]) -> impl Iterator<Item = (&Arc<Shared>, Interval)> {
@@ -294,7 +294,7 @@ mod tests {
                     line.shared().fail_late(&cause);
                 }
             }
-            Noted::Refused => dependents.forget_last_signals(),
+            Noted::Refused => dependents.forget_signals(1),
             Noted::Reached => signalled.iter().for_each(|line| line.signal(1).unwrap()),
         }
         for line in &signalled {

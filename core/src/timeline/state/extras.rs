@@ -15,8 +15,7 @@ use crate::timeline::times::Times;
 /// A timeline makes all of it when it needs the first part.
 #[derive(Default)]
 pub(crate) struct Extras {
-    /// The times of its last signals, if it has timestamps. No claim of it takes the fast path
-    /// then.
+    /// The times of its last signals, if it has timestamps.
     times: OnceLock<Box<Times>>,
     /// Traces that record host signals.
     host_signals: HostSignalObservers,

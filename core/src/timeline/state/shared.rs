@@ -39,8 +39,8 @@ struct Seen {
 /// Fields that change with each submission that signals the timeline.
 #[repr(align(128))]
 struct Claimed {
-    /// If a thread locks both, it locks the state first. A submission on the fast path locks only
-    /// this, and a thread that sees a signal reached locks only the state.
+    /// If a thread locks both, it locks the state first. A submission locks only this, and a thread
+    /// that sees a signal reached locks only the state.
     claims: Mutex<Claims>,
     /// The highest promoted value. Only grows, and may be below the reached value, which is pending
     /// too.
@@ -454,17 +454,16 @@ mod tests {
         assert!(of.claimed.claims.lock().is_empty(), "{of:?}");
     }
 
-    /// A pending claim does not send the next submission to the slow path.
+    /// A pending claim leaves no entry behind.
     ///
     /// The next claim on either path removes its entry.
     #[test]
-    fn a_pending_claim_does_not_block_the_fast_path() {
+    fn a_pending_claim_leaves_no_entry() {
         let line = crate::host::Device::new().timeline("line").unwrap();
         let of = line.shared();
-        let first = of.claim_alone(1).unwrap();
-        assert!(of.claim_alone(2).is_none());
+        let first = of.claim(1, 0).unwrap();
         of.promote(first.upto, 0, None);
-        let second = of.claim_alone(2).unwrap();
+        let second = of.claim(2, 0).unwrap();
         assert_eq!((second.above, second.upto), (1, 2));
         of.promote(second.upto, 0, None);
         of.claim(3, 0).unwrap();

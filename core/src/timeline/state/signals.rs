@@ -12,49 +12,34 @@ use crate::port::ByEngine;
 use crate::timeline::interval::Interval;
 
 impl Shared {
-    /// Claims `value`. Wakes nothing and makes no driver call, so a queue may call it under its
-    /// lock.
+    /// Claims `value` for a submission whose highest wait for this timeline is `own_wait`, or 0.
+    ///
+    /// Wakes nothing and makes no driver call, so a queue may call it under its lock.
+    ///
+    /// # Errors
+    /// In a box to keep the result small. See [`Timeline::claim`](crate::Timeline::claim).
     #[inline]
-    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval> {
+    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval, Box<Error>> {
         // A wait at or below the reached value does not count.
-        let own_wait = if own_wait > 0 && own_wait > self.reached() {
-            own_wait
-        } else {
-            0
-        };
-        if own_wait > 0 && own_wait >= value {
-            return Err(Error::SignalBehindOwnWait {
+        if value <= own_wait && own_wait > self.reached() {
+            return Err(Box::new(Error::SignalBehindOwnWait {
                 timeline: self.object().clone(),
                 asked: value,
                 waited: own_wait,
-            });
+            }));
         }
-        let state = self.lock();
-        let mut claims = self.lock_claims();
-        let pending = self.pending_locked(&state);
-        // Before the check. A claim that is promoted after `pending` was read must still be found
-        // in the list.
-        claims.settle(pending);
-        self.check_signal(&state, value)?;
-        let taken = claims.take(value, own_wait, pending);
-        taken.map_err(|claim| self.overlap(value, claim))
-    }
-
-    /// Claims everything from the pending value up to `value`, for the fast path.
-    ///
-    /// `None` without any change if another claim is outstanding, if the signal is not legal, or if
-    /// the timeline has timestamps.
-    #[inline]
-    pub(crate) fn claim_alone(&self, value: u64) -> Option<Interval> {
+        if let Some(cause) = self.failure() {
+            return Err(Box::new(Error::failed(self.object(), value, cause)));
+        }
         let mut claims = self.lock_claims();
         let reached = self.reached();
         let pending = self.pending_from(reached);
+        // Before the check. A claim that is promoted after `pending` was read must still be found
+        // in the list.
         claims.settle(pending);
-        let is_legal = value > pending && value <= self.largest_legal_from(reached);
-        if !claims.is_empty() || !is_legal || self.is_troubled() || self.times().is_some() {
-            return None;
-        }
-        claims.take(value, 0, pending).ok()
+        self.check_value(value, reached, pending)?;
+        let taken = claims.take(value, own_wait, pending);
+        taken.map_err(|claim| Box::new(self.overlap(value, claim)))
     }
 
     /// Promotes the claim of `value`: the driver of `domain` has the submission of `queue`.
@@ -235,38 +220,41 @@ impl Shared {
         }
     }
 
-    /// The checks of every signal, from the host or a queue.
+    /// The checks of a signal of the host, besides those of [`Shared::check_next`].
     fn check_signal(&self, state: &State, value: u64) -> Result<()> {
-        let (reached, pending) = (state.reached, self.pending_locked(state));
-        let timeline = || self.object().clone();
         if let Some(cause) = &state.failure {
-            return Err(Error::failed(timeline(), value, cause.clone()));
+            return Err(Error::failed(self.object(), value, cause.clone()));
         }
+        self.check_value(value, state.reached, self.pending_locked(state))
+    }
+
+    /// Refuses a signal that is not above the pending value, or out of the legal range (T7).
+    #[inline]
+    fn check_value(&self, value: u64, reached: u64, pending: u64) -> Result<()> {
         let largest = self.largest_legal_from(reached);
-        if value <= reached {
-            Err(Error::SignalNotAboveReached {
-                timeline: timeline(),
+        if pending < value && value <= largest {
+            return Ok(());
+        }
+        self.refuse_value(value, reached, pending)
+    }
+
+    #[cold]
+    fn refuse_value(&self, value: u64, reached: u64, pending: u64) -> Result<()> {
+        let timeline = self.object().clone();
+        let largest = self.largest_legal_from(reached);
+        Err(if value <= reached {
+            Error::SignalNotAboveReached {
+                timeline,
                 asked: value,
                 reached,
-            })
+            }
         } else if value > largest {
-            Err(Error::value_out_of_range(
-                timeline(),
-                value,
-                reached,
-                largest,
-            ))
-        } else if value <= pending {
-            Err(self.overlap(
-                value,
-                Interval {
-                    above: reached,
-                    upto: pending,
-                },
-            ))
+            Error::value_out_of_range(timeline, value, reached, largest)
         } else {
-            Ok(())
-        }
+            let above = reached;
+            let upto = pending;
+            self.overlap(value, Interval { above, upto })
+        })
     }
 
     /// Refreshes the value if a signal of `value` would otherwise seem out of range.

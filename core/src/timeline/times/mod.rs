@@ -129,8 +129,7 @@ impl Timeline {
     /// this before the first signal. Values that are reached or pending by then have no time.
     ///
     /// Timestamps cost about ten kilobytes of memory. Each submission that signals the timeline
-    /// writes a time and takes the slow path; see `docs/performance.md`. Other timelines cost
-    /// nothing more.
+    /// writes a time; see `docs/performance.md`. Other timelines cost nothing more.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it already has timestamps.

@@ -261,7 +261,7 @@ impl Enqueue for Driver {
                 .iter()
                 .map(|signal| signal.completion().unwrap())
                 .collect(),
-            relayed: batch.relayed.to_vec(),
+            relayed: batch.relayed().collect(),
             end: batch.end.completion().unwrap(),
         });
         Ok(())

@@ -16,12 +16,10 @@ const OPEN: &[(&str, &[&str])] = &[
     (
         "values that belong together, without an invariant",
         &[
-            "core/src/held/node.rs Lists",
-            "core/src/queue/entry.rs Entry",
-            "core/src/queue/graph_entries.rs GraphEntries",
-            "core/src/queue/held_list.rs SkippedWork",
-            "core/src/queue/waits_and_claims.rs Awaited",
-            "core/src/queue/waits_and_claims.rs Taken",
+            "core/src/held/node.rs Edges",
+            "core/src/queue/held_list.rs HeldSubmission",
+            "core/src/queue/submission.rs OnHost",
+            "core/src/queue/submission.rs Submission",
             "core/src/timeline/held_index.rs NodeId",
             "core/src/timeline/interval.rs Interval",
             "core/src/timeline/point.rs KeptPoint",

@@ -1,0 +1,193 @@
+//! One submission on its way to the driver.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::base::stage::Stage;
+use crate::driver::keep::Keep;
+use crate::held::{Edges, RelayEntry};
+use crate::port::Port;
+use crate::timeline::point::{NativePoint, Point};
+use crate::timeline::state::{Interval, Shared};
+
+/// Points on the queue's device. Up to eight need no allocation.
+type NativePoints<'s> = SmallVec<[NativePoint<'s>; 8]>;
+
+/// What a submission waits for, signals and keeps.
+pub(super) struct Submission<'s> {
+    /// The number of the submission on its queue.
+    pub(super) number: u64,
+    /// True if it is held, so that it is in the graph of held submissions.
+    pub(super) is_held: bool,
+    /// True if all that it waits for is known to have come.
+    pub(super) is_ready: bool,
+    /// True if others must know of it before the driver has it.
+    ///
+    /// It waits for another device or process, the times of its signals are written, or the host
+    /// makes signals for it.
+    pub(super) is_noted: bool,
+    /// The waits of the device. Each must be pending before the submission goes to the driver.
+    pub(super) waits: NativePoints<'s>,
+    /// The predecessors of signals that the device must wait for after the work.
+    pub(super) order: SmallVec<[NativePoint<'s>; 2]>,
+    /// The signals of the device.
+    ///
+    /// The predecessor of each must be pending before the submission goes to the driver.
+    pub(super) signals: NativePoints<'s>,
+    /// The waits and signals without a port on the device. `None` for most submissions.
+    pub(super) host: Option<Box<OnHost<'s>>>,
+    /// What the submission needs until it has finished.
+    pub(super) keep: Keep,
+}
+
+/// The waits and signals that the host makes for a submission.
+#[derive(Default)]
+pub(super) struct OnHost<'s> {
+    /// Each must be reached before the submission goes to the driver.
+    pub(super) waits: SmallVec<[(&'s Arc<Shared>, u64); 2]>,
+    /// Made once the submission has finished. The interval is empty until it is claimed.
+    pub(super) signals: SmallVec<[(&'s Arc<Shared>, Interval); 2]>,
+    /// The entry of each signal in the graph of held submissions.
+    pub(super) relays: Vec<RelayEntry>,
+}
+
+impl<'s> Submission<'s> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self {
+            number: 0,
+            is_held: false,
+            is_ready: true,
+            is_noted: false,
+            waits: SmallVec::new(),
+            order: SmallVec::new(),
+            signals: SmallVec::new(),
+            host: None,
+            keep: Keep::default(),
+        }
+    }
+
+    /// Adds a wait. Without a `port` the host makes it.
+    #[inline]
+    pub(super) fn add_wait(&mut self, of: &'s Arc<Shared>, port: Option<&'s dyn Port>, value: u64) {
+        let Some(port) = port else {
+            if of.reached() < value {
+                self.is_ready = false;
+                self.on_host().waits.push((of, value));
+            }
+            return;
+        };
+        self.is_ready &= of.has_plainly_come(Stage::Pending, value);
+        // After that: a timeline begins to depend on others before its signal is pending.
+        self.is_noted |= of.depends_on_others();
+        self.waits.push(NativePoint::new(of, port, value));
+    }
+
+    /// Adds a signal that is not claimed yet. Without a `port` the host makes it.
+    #[inline]
+    pub(super) fn add_signal(
+        &mut self,
+        of: &'s Arc<Shared>,
+        port: Option<&'s dyn Port>,
+        value: u64,
+    ) {
+        let Some(port) = port else {
+            self.is_noted = true;
+            let (above, upto) = (value, value);
+            self.on_host().signals.push((of, Interval { above, upto }));
+            return;
+        };
+        self.is_noted |= of.local_times().is_some();
+        self.signals.push(NativePoint::new(of, port, value));
+    }
+
+    /// The highest wait of the device for the timeline `of`, or 0.
+    #[inline]
+    pub(super) fn own_wait(&self, of: &Arc<Shared>) -> u64 {
+        let mut highest = 0;
+        for wait in &self.waits {
+            if Arc::ptr_eq(wait.of, of) {
+                highest = highest.max(wait.value);
+            }
+        }
+        highest
+    }
+
+    /// Notes that the signal `at` is claimed from `above` on, for a queue of driver queue `domain`.
+    #[inline]
+    pub(super) fn note_claim(&mut self, at: usize, above: u64, own_wait: u64, domain: u64) {
+        let Some(signal) = self.signals.get_mut(at) else {
+            return;
+        };
+        signal.above = above;
+        let NativePoint { of, port, .. } = *signal;
+        self.is_ready &= of.has_plainly_come(Stage::Pending, above);
+        // The reached value last, because another thread may be writing it.
+        if !(of.is_from(above, domain) || own_wait >= above || of.reached() >= above) {
+            self.order.push(NativePoint::new(of, port, above));
+        }
+    }
+
+    /// The part of the host, which is added if there is none.
+    #[cold]
+    pub(super) fn on_host(&mut self) -> &mut OnHost<'s> {
+        self.host.get_or_insert_default()
+    }
+
+    /// The signals of the host.
+    #[inline]
+    pub(super) fn host_signals(&self) -> &[(&'s Arc<Shared>, Interval)] {
+        self.host.as_ref().map_or(&[], |host| &host.signals)
+    }
+
+    /// Takes out the entries of the host's signals in the graph of held submissions.
+    pub(super) fn take_relays(&mut self) -> Vec<RelayEntry> {
+        let host = self.host.as_mut();
+        host.map_or_else(Vec::new, |host| std::mem::take(&mut host.relays))
+    }
+
+    /// The claims of all signals, first those of the device.
+    pub(super) fn claims(&self) -> impl Iterator<Item = (&'s Arc<Shared>, Interval)> {
+        let here = self
+            .signals
+            .iter()
+            .map(|signal| (signal.of, signal.claim()));
+        here.chain(self.host_signals().iter().copied())
+    }
+
+    /// Leaves out the signals of timelines that have failed since they were claimed.
+    pub(super) fn leave_out_failed(&mut self) {
+        self.signals.retain(|signal| !signal.of.is_failed());
+    }
+
+    /// Withdraws the claims that were made, because the submission is refused.
+    ///
+    /// The caller has handles of these timelines, so no wait is cancelled. Wakes bridges. A caller
+    /// with the queue's lock delays the wakes.
+    #[cold]
+    pub(super) fn withdraw(&self) {
+        for (of, claim) in self.claims().filter(|(_, claim)| claim.above < claim.upto) {
+            of.withdraw(claim);
+        }
+    }
+
+    /// The claims and these waits with references of their own, for a submission that is held.
+    pub(super) fn edges(&self, waits: &[Point<'_>]) -> Arc<Edges> {
+        let mut edges = Edges::default();
+        edges.waits.reserve(waits.len());
+        edges
+            .claims
+            .reserve(self.signals.len() + self.host_signals().len());
+        // In the order of the caller: the first that has failed is the cause.
+        for &Point { of, value } in waits {
+            if let Some(of) = of.filter(|of| of.reached() < value) {
+                edges.waits.push((of.clone(), value));
+            }
+        }
+        for (of, claim) in self.claims() {
+            edges.claims.push((of.clone(), claim));
+        }
+        Arc::new(edges)
+    }
+}

@@ -1,0 +1,344 @@
+//! Submitting: waits and signals are resolved and claimed, then the submission is sent or held.
+
+use std::sync::Arc;
+
+use super::held_list::HeldSubmission;
+use super::send::{Outcome, Retry};
+use super::state::State;
+use super::submission::Submission;
+use super::submission_queue::SubmissionQueue;
+use super::submitted::Submitted;
+use super::turn::Turn;
+use super::work::{Record, Work};
+use crate::base::blockers::Blockers;
+use crate::base::error::{Error, Result};
+use crate::base::exiting::{exit_error, is_exiting};
+use crate::base::run::DeferWakes;
+use crate::base::stage::Stage;
+use crate::base::sync::{MutexGuard, Ordering, fence, this_thread};
+use crate::driver::enqueue::Enqueue;
+use crate::held::{Holder as _, RelayEntry};
+use crate::timeline::point::{NativePoint, Point, Signal};
+use crate::timeline::state::{Interval, Shared};
+
+impl<E: Enqueue> SubmissionQueue<E> {
+    /// Same as [`SubmissionQueue::submit`], for work as a trait object and without a trace.
+    ///
+    /// The trait object lets this be compiled once per backend.
+    ///
+    /// # Errors
+    /// Same errors as [`SubmissionQueue::submit`], in a box to keep the result small.
+    #[inline(never)]
+    pub(super) fn submit_work<'q>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: &mut dyn Record<E>,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>, Box<Error>> {
+        self.require_maker()?;
+        if is_exiting() {
+            return Err(Box::new(exit_error(self.object(), "take a submission")));
+        }
+        let mut submission = Submission::new();
+        self.resolve(waits, signals, &mut submission)?;
+        let has_checked = self.check_finished();
+        let mut state = self.lock();
+        if has_checked || self.may_keep_finished(&state) {
+            state = self.drop_some_finished(state);
+        }
+        // Queues that this submission releases may submit to this queue, so they run after its
+        // turn.
+        let _deferred = DeferWakes::new();
+        let turn = self.accept(state, waits, &mut submission, work)?;
+        let number = submission.number;
+        let Some(turn) = turn else {
+            return Ok(self.submitted(number));
+        };
+        match self.send(turn, &mut submission, work) {
+            Outcome::Pending(None) => {}
+            Outcome::Pending(Some(turn)) => self.release_held(turn, self.lock()),
+            Outcome::NotYet(turn, retry) => {
+                let held = self.hold_sent(&mut submission, waits, work, retry);
+                if let Some(turn) = self.put_back(turn, held, retry) {
+                    self.release_held(turn, self.lock());
+                }
+                return Ok(self.submitted(number));
+            }
+            Outcome::Refused(turn, error) => {
+                submission.withdraw();
+                let mut state = self.lock();
+                state
+                    .held
+                    .push_front(HeldSubmission::skipped(number, submission.keep));
+                self.release_held(turn, state);
+                return Err(error);
+            }
+        }
+        Ok(Submitted::sent(Point {
+            of: Some(self.own_shared()),
+            value: number,
+        }))
+    }
+
+    /// Finds the ports of waits and signals, and checks the ranges of their values.
+    ///
+    /// Everything that may poll a driver is here, before the queue's lock is taken. Leaves out
+    /// waits that are reached.
+    ///
+    /// # Errors
+    /// [`Error::ValueOutOfRange`] for a wait, [`Error::DuplicateSignal`],
+    /// [`Error::MadeBeforeFork`], and [`Error::Unsupported`] for a signal whose time the queue
+    /// cannot write.
+    #[inline]
+    fn resolve<'s>(
+        &self,
+        waits: &[Point<'s>],
+        signals: &[Signal<'s>],
+        submission: &mut Submission<'s>,
+    ) -> Result<(), Box<Error>> {
+        for &Point { of, value } in waits {
+            let Some(of) = of.filter(|of| of.reached() < value) else {
+                continue;
+            };
+            let port = of.port_on(self.device());
+            let needed = port.map_or(Stage::Reached, |_| Stage::Pending);
+            // A pending value was in the legal range when it was claimed.
+            if !of.has_plainly_come(needed, value) {
+                of.require_maker()?;
+                of.check_wait(value)?;
+                of.refresh_for(needed, value);
+            }
+            submission.add_wait(of, port, value);
+        }
+        for (at, &Signal { of, value }) in signals.iter().enumerate() {
+            if signals[..at].iter().any(|other| Arc::ptr_eq(other.of, of)) {
+                return Err(duplicate(of, value));
+            }
+            of.refresh_if_far(value);
+            let port = of.port_on(self.device());
+            match port {
+                Some(_) => self.require_times(of)?,
+                None => of.require_maker()?,
+            }
+            submission.add_signal(of, port, value);
+        }
+        Ok(())
+    }
+
+    /// Accepts a submission: takes its claims and its number.
+    ///
+    /// Returns the turn if the submission can go at once. Otherwise it is held now.
+    ///
+    /// # Errors
+    /// The reason if it is refused. Nothing has changed then.
+    #[inline]
+    fn accept<'l>(
+        self: &'l Arc<Self>,
+        mut state: MutexGuard<'l, State<E>>,
+        waits: &[Point<'_>],
+        submission: &mut Submission<'_>,
+        work: &mut dyn Record<E>,
+    ) -> Result<Option<Turn<E>>, Box<Error>> {
+        let me = this_thread();
+        if state.turns.is_of(me) {
+            return Err(Box::new(Error::Reentrant {
+                queue: self.object().clone(),
+            }));
+        }
+        submission.number = state.last + 1;
+        // Claims are decided in the queue's order, so under its lock.
+        self.claim(submission)?;
+        let is_next = state.held.is_empty() && state.turns.is_free();
+        if is_next && self.can_go(submission) {
+            if submission.host.is_some() {
+                self.enter_relays(submission)?;
+            }
+            self.take_number(&mut state, submission.number);
+            return Ok(state.turns.begin(me));
+        }
+        self.hold(state, waits, submission, work)?;
+        Ok(None)
+    }
+
+    /// Holds a submission behind all that the queue holds.
+    ///
+    /// # Errors
+    /// [`Error::Circular`]. Nothing has changed then.
+    #[inline(never)]
+    fn hold<'l>(
+        self: &'l Arc<Self>,
+        mut state: MutexGuard<'l, State<E>>,
+        waits: &[Point<'_>],
+        submission: &mut Submission<'_>,
+        work: &mut dyn Record<E>,
+    ) -> Result<(), Box<Error>> {
+        let number = submission.number;
+        let edges = submission.edges(waits);
+        let entered = self.slot().enter(number, &edges);
+        entered.map_err(|circle| self.circular(submission, circle))?;
+        if let Err(error) = self.enter_relays(submission) {
+            self.slot().leave(number);
+            return Err(error);
+        }
+        self.take_number(&mut state, number);
+        let turn = match state.held.is_empty() {
+            true => state.turns.begin(this_thread()),
+            false => None,
+        };
+        state.held.push_back(HeldSubmission {
+            number,
+            edges: Some(edges),
+            work: Work::ToRecord(work.store()),
+            relays: submission.take_relays(),
+        });
+        let is_unguarded = self.note_held();
+        // A timeline may have failed before the graph had the submission. The fence pairs with the
+        // one of the failing thread: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        match turn {
+            Some(turn) => self.release_held(turn, state),
+            None => {
+                drop(state);
+                // If the submission is the first one, this asks the thread with the turn to check.
+                self.clone().reconsider(number);
+            }
+        }
+        if is_unguarded {
+            self.guard_held();
+        }
+        Ok(())
+    }
+
+    /// Makes a submission that was to be sent a held one.
+    #[cold]
+    fn hold_sent(
+        &self,
+        submission: &mut Submission<'_>,
+        waits: &[Point<'_>],
+        work: &mut dyn Record<E>,
+        retry: Retry,
+    ) -> HeldSubmission<E> {
+        let edges = submission.edges(waits);
+        // The submission could go, so it closes no circle. It is in the graph only because a search
+        // for blockers must find it.
+        let _ = self.slot().enter(submission.number, &edges);
+        HeldSubmission {
+            number: submission.number,
+            edges: Some(edges),
+            work: match retry {
+                Retry::Timer => Work::ToRecord(work.store()),
+                Retry::Unlock => Work::Recorded(Box::new(std::mem::take(&mut submission.keep))),
+            },
+            relays: submission.take_relays(),
+        }
+    }
+
+    /// Enters the signals that the host will make into the graph of held submissions.
+    ///
+    /// # Errors
+    /// [`Error::Circular`]. The claims are withdrawn, and no signal is in the graph.
+    #[inline(never)]
+    fn enter_relays(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+        let number = submission.number;
+        let mut relays = Vec::new();
+        for &(of, claim) in submission.host_signals() {
+            let relay = RelayEntry::take(self.origin().clone(), number, of.clone(), claim);
+            relays.push(relay.map_err(|circle| self.circular(submission, circle))?);
+        }
+        if let Some(host) = &mut submission.host {
+            host.relays = relays;
+        }
+        Ok(())
+    }
+
+    /// The refusal of a submission that would wait for itself. Withdraws its claims.
+    #[cold]
+    fn circular(&self, submission: &Submission<'_>, circle: Blockers) -> Box<Error> {
+        submission.withdraw();
+        Box::new(Error::Circular {
+            queue: self.object().clone(),
+            submission: submission.number,
+            circle,
+        })
+    }
+
+    /// Claims every signal of a submission, or none (T2). Call it with the lock.
+    ///
+    /// # Errors
+    /// The reason if a signal is not legal.
+    #[inline]
+    fn claim(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+        let claimed = self.claim_each(submission);
+        if claimed.is_err() {
+            submission.withdraw();
+        }
+        claimed
+    }
+
+    /// Same as [`SubmissionQueue::claim`], but after an error some signals are claimed.
+    #[inline]
+    fn claim_each(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+        let mut at = 0;
+        while let Some(&NativePoint { of, value, .. }) = submission.signals.get(at) {
+            let own_wait = submission.own_wait(of);
+            match of.claim(value, own_wait) {
+                Ok(claim) => {
+                    submission.note_claim(at, claim.above, own_wait, self.domain());
+                    at += 1;
+                }
+                Err(error) if can_be_left_out(submission, &error) => {
+                    submission.signals.remove(at);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match submission.host {
+            Some(_) => claim_on_host(submission),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Claims every signal that the host makes. After an error some of them are claimed.
+#[cold]
+fn claim_on_host(submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+    let mut at = 0;
+    while let Some(&(of, Interval { upto, .. })) = submission.host_signals().get(at) {
+        let waits = submission.host.iter().flat_map(|host| &host.waits);
+        let own = waits.filter(|(wait, _)| Arc::ptr_eq(wait, of));
+        let own_wait = own.map(|&(_, value)| value).max().unwrap_or(0);
+        match of.claim(upto, own_wait) {
+            Ok(claim) => {
+                submission.on_host().signals[at].1 = claim;
+                at += 1;
+            }
+            Err(error) if can_be_left_out(submission, &error) => {
+                submission.on_host().signals.remove(at);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn duplicate(of: &Arc<Shared>, asked: u64) -> Box<Error> {
+    Box::new(Error::DuplicateSignal {
+        timeline: of.object().clone(),
+        asked,
+    })
+}
+
+/// True if a signal that was refused with `error` can be left out.
+///
+/// A submission that can never run is accepted and then skipped, as if the timelines of its
+/// signals had failed after their claims.
+#[cold]
+fn can_be_left_out(submission: &Submission<'_>, error: &Error) -> bool {
+    let is_lost = |of: &Arc<Shared>, value| of.unreachable_cause(value).is_some();
+    let Submission { waits, host, .. } = submission;
+    let mut host_waits = host.iter().flat_map(|host| host.waits.iter());
+    matches!(error, Error::Failed { .. })
+        && (waits.iter().any(|wait| is_lost(wait.of, wait.value))
+            || host_waits.any(|&(of, value)| is_lost(of, value)))
+}
