@@ -108,42 +108,6 @@ impl OwedSignals {
         self.list.lock().guarded.clone()
     }
 
-    /// Adds a signal of `value` by `device`. The watching threads of the devices that may make it
-    /// check them from now on.
-    #[inline(never)]
-    fn add(&self, of: &Arc<Shared>, value: u64, device: Option<DeviceId>) {
-        let owed = Owed { value, device };
-        let watched = || of.ports().all().filter(|port| port.watch().is_some());
-        if watched().next().is_none() {
-            // No thread would ever check the device.
-            return;
-        }
-        let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
-        {
-            let mut list = self.list.lock();
-            let reached = of.reached();
-            list.prune(reached);
-            if value <= reached {
-                return;
-            }
-            for port in watched() {
-                let id = port.device();
-                if owed.is_owed_by(id) && !list.guarded.contains(&id) {
-                    list.guarded.push(id);
-                    unguarded.push(port);
-                }
-            }
-            let at = list.entries.partition_point(|entry| entry.value < value);
-            list.entries.insert(at, owed);
-        }
-        for port in unguarded {
-            if let Some(watch) = port.watch() {
-                let of = Arc::downgrade(of) as Weak<dyn Guarded>;
-                watch.watcher().guard(of, port.device());
-            }
-        }
-    }
-
     /// Makes the next signals that `device` owes, through `ports`. True if it owes none any more.
     fn recover(&self, ports: &Ports, device: DeviceId) -> bool {
         loop {
@@ -216,9 +180,44 @@ impl Shared {
     fn note_owed_to_others(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
         // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
         // new.
-        let owed = self.ports().owed();
-        if !owed.list.lock().extend_last(claim, device) {
-            owed.add(self, claim.upto, device);
+        if !self.ports().owed().list.lock().extend_last(claim, device) {
+            self.add_owed(claim.upto, device);
+        }
+    }
+
+    /// Adds a signal of `value` by `device`. The watching threads of the devices that may make it
+    /// check them from now on.
+    #[inline(never)]
+    fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
+        let owed = Owed { value, device };
+        let watched = || self.ports().all().filter(|port| port.watch().is_some());
+        if watched().next().is_none() {
+            // No thread would ever check the device.
+            return;
+        }
+        let mut unguarded: SmallVec<[&DevicePort; 2]> = SmallVec::new();
+        {
+            let mut list = self.ports().owed().list.lock();
+            let reached = self.reached();
+            list.prune(reached);
+            if value <= reached {
+                return;
+            }
+            for port in watched() {
+                let id = port.device();
+                if owed.is_owed_by(id) && !list.guarded.contains(&id) {
+                    list.guarded.push(id);
+                    unguarded.push(port);
+                }
+            }
+            let at = list.entries.partition_point(|entry| entry.value < value);
+            list.entries.insert(at, owed);
+        }
+        for port in unguarded {
+            if let Some(watch) = port.watch() {
+                let of = Arc::downgrade(self) as Weak<dyn Guarded>;
+                watch.watcher().guard(of, port.device());
+            }
         }
     }
 

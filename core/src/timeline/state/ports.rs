@@ -1,7 +1,5 @@
 //! The ports of a timeline: that of its home, and those of other devices.
 
-use std::sync::OnceLock;
-
 use smallvec::SmallVec;
 
 use super::owed::OwedSignals;
@@ -20,8 +18,10 @@ pub(crate) struct Ports {
     is_only_a_value: bool,
     has_remote_home: bool,
     engine_signals_all: bool,
-    /// The signals that devices owe. Made with the first signal of a timeline of several devices.
-    owed: OnceLock<Box<OwedSignals>>,
+    /// The signals that devices owe. Empty unless several devices have the timeline.
+    ///
+    /// Stored inline, because each submission of two APIs together adds to it.
+    owed: OwedSignals,
 }
 
 /// How much of `reached` the host may act on, as far as the device of `port` matters.
@@ -57,7 +57,7 @@ impl Ports {
             engine_signals_all: is_only_a_value || (others.is_empty() && is_a_page && !foreign),
             home: DroppedByMaker::new(home),
             others: DroppedByMaker::new(others),
-            owed: OnceLock::new(),
+            owed: OwedSignals::default(),
         }
     }
 
@@ -176,18 +176,20 @@ impl Ports {
         self.all().map(polled).max().unwrap_or_default()
     }
 
-    /// The signals that the devices owe. Only for a timeline of several devices.
+    /// The signals that devices owe. Empty unless several devices have the timeline.
     #[inline]
-    pub(super) fn owed(&self) -> &OwedSignals {
-        self.owed.get_or_init(Box::default)
+    pub(super) const fn owed(&self) -> &OwedSignals {
+        &self.owed
     }
 
     /// The ports of the devices that are checked for this timeline.
     ///
     /// Their watching threads may hold it for a moment.
     pub(super) fn guards(&self) -> impl Iterator<Item = &DevicePort> {
-        let owed = self.owed.get();
-        let guarded: SmallVec<_> = owed.map_or_else(SmallVec::new, |owed| owed.guarded());
+        let guarded = match self.has_others() {
+            true => self.owed.guarded(),
+            false => SmallVec::new(),
+        };
         self.all()
             .filter(move |port| guarded.contains(&port.device()))
     }
