@@ -10,17 +10,91 @@ use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
 use super::turn::Turn;
 use super::work::{Nothing, Record, Work};
-use crate::base::error::Failure;
+use crate::base::error::{Error, Failure, Result};
 use crate::base::exiting::{DriverCalls, is_exiting};
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
 use crate::base::steps;
-use crate::base::sync::{MutexGuard, this_thread};
+use crate::base::sync::{MutexGuard, Ordering, fence, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
 use crate::held::{Edges, Holder, RelayEntry};
+use crate::timeline::point::Point;
 use crate::timeline::state::Registered;
 
 impl<E: Enqueue> SubmissionQueue<E> {
+    /// Holds a submission behind all that the queue holds.
+    ///
+    /// # Errors
+    /// [`Error::Circular`]. Nothing has changed then.
+    #[inline(never)]
+    pub(super) fn hold<'l>(
+        self: &'l Arc<Self>,
+        mut state: MutexGuard<'l, State<E>>,
+        waits: &[Point<'_>],
+        submission: &mut Submission<'_>,
+        work: &mut dyn Record<E>,
+    ) -> Result<(), Box<Error>> {
+        let number = submission.number;
+        let edges = submission.edges(waits);
+        let entered = self.slot().enter(number, &edges);
+        entered.map_err(|circle| self.circular(submission, circle))?;
+        if let Err(error) = self.enter_relays(submission) {
+            self.slot().leave(number);
+            return Err(error);
+        }
+        self.take_number(&mut state, number);
+        let turn = match state.held.is_empty() {
+            true => state.turns.begin(this_thread()),
+            false => None,
+        };
+        state.held.push_back(HeldSubmission {
+            number,
+            edges: Some(edges),
+            work: Work::ToRecord(work.store()),
+            relays: submission.take_relays(),
+        });
+        let is_unguarded = self.note_held();
+        // A timeline may have failed before the graph had the submission. The fence pairs with the
+        // one of the failing thread: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        match turn {
+            Some(turn) => self.release_held(turn, state),
+            None => {
+                drop(state);
+                // If the submission is the first one, this asks the thread with the turn to check.
+                self.clone().reconsider(number);
+            }
+        }
+        if is_unguarded {
+            self.guard_held();
+        }
+        Ok(())
+    }
+
+    /// Makes a submission that was to be sent a held one.
+    #[cold]
+    pub(super) fn hold_sent(
+        &self,
+        submission: &mut Submission<'_>,
+        waits: &[Point<'_>],
+        work: &mut dyn Record<E>,
+        retry: Retry,
+    ) -> HeldSubmission<E> {
+        let edges = submission.edges(waits);
+        // The submission could go, so it closes no circle. It is in the graph only because a search
+        // for blockers must find it.
+        let _ = self.slot().enter(submission.number, &edges);
+        HeldSubmission {
+            number: submission.number,
+            edges: Some(edges),
+            work: match retry {
+                Retry::Timer => Work::ToRecord(work.store()),
+                Retry::Unlock => Work::Recorded(Box::new(std::mem::take(&mut submission.keep))),
+            },
+            relays: submission.take_relays(),
+        }
+    }
+
     /// Releases held submissions until one cannot go, then ends the turn.
     ///
     /// The caller holds the queue's lock.
@@ -42,22 +116,28 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 return;
             };
             let mut submission = self.submission(first.number, first.edges.as_deref());
-            let mut verdict = None;
-            if !matches!(first.work, Work::Recorded(_)) && !self.can_go(&submission) {
-                verdict = self.judge(first.number, first.edges.as_deref());
-                if verdict.is_none() {
-                    // What it depends on is known for certain only now.
-                    submission = self.submission(first.number, first.edges.as_deref());
-                }
+            if !self.can_go(&submission) {
+                submission.look_again();
             }
+            let goes = matches!(first.work, Work::Recorded(_)) || self.can_go(&submission);
+            let verdict = match goes {
+                true => None,
+                false => self.judge(first.number, first.edges.as_deref()),
+            };
             let left = match verdict {
-                None => {
+                None if goes => {
                     drop(state);
                     let (work, relays) = (&mut first.work, &mut first.relays);
                     let outcome = self.send_held(turn, &mut submission, work, relays);
                     let keep = std::mem::take(&mut submission.keep);
                     drop(submission);
                     self.finish_held(outcome, first, keep)
+                }
+                // It has come just now.
+                None => {
+                    drop(submission);
+                    state.held.push_front(first);
+                    continue;
                 }
                 Some(Verdict::Skip(cause)) => {
                     drop((submission, state));
@@ -88,7 +168,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     fn submission<'s>(&self, number: u64, edges: Option<&'s Edges>) -> Submission<'s> {
         let mut submission = Submission::new();
         submission.number = number;
-        submission.is_held = true;
+        submission.was_held = true;
         let Some(edges) = edges else {
             return submission;
         };

@@ -31,7 +31,8 @@ pub(super) enum Verdict {
 impl<E: Enqueue> SubmissionQueue<E> {
     /// True if a submission is known to be able to go to the driver. Takes no lock.
     ///
-    /// If it is false, the submission is held, and [`SubmissionQueue::judge`] decides.
+    /// May miss what has just come, or is pending on a closed timeline; see
+    /// [`Submission::look_again`].
     #[inline]
     pub(super) fn can_go(&self, submission: &Submission<'_>) -> bool {
         let number = submission.number;

@@ -1,6 +1,6 @@
 //! Sending: a submission is recorded, handed to the driver and promoted.
 //!
-//! The steps are in this order, each in a function of its own:
+//! The steps are in this order:
 //!
 //! 1. `note`: what a loss of another device, a wait for an idle queue or a reader of times must
 //!    find is noted, because the driver may finish the submission before the next step.
@@ -10,8 +10,8 @@
 //! 4. A held submission leaves the graph of held submissions.
 //! 5. `promote`: the signals become pending, then the position. So a thread that sees the position
 //!    pending finds all signals pending.
-//! 6. `leave`: the budget is counted, after the position is pending. So a submission that finds the
-//!    budget used up finds a position to wait for. Then the turn ends.
+//! 6. `end_turn`: the budget is counted, after the position is pending. So a submission that finds
+//!    the budget used up finds a position to wait for. Then the turn ends.
 //! 7. Waiters are woken, and the host's signals wait for the submission. Queues that are released
 //!    now may share the budget.
 
@@ -88,7 +88,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let Some(ready) = self.driver().ready() else {
                 return Handed::NotReady;
             };
-            if submission.is_noted
+            if submission.must_be_noted
                 && let Err(error) = self.note(submission, &mut noted)
             {
                 return Handed::Refused(error);
@@ -251,12 +251,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         let number = submission.number;
         let units = self.keep(number, &mut submission.keep);
-        if submission.is_held {
+        if submission.was_held {
             // From now on others wait for the driver, and not for this submission.
             self.slot().leave(number);
         }
         self.promote(submission);
-        let turn = self.leave(turn, number, units);
+        let turn = self.end_turn(turn, number, units);
         for signal in &submission.signals {
             signal.of.wake_promoted();
         }
@@ -307,7 +307,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// During the turn, so that one submission of a queue at a time is not counted. With the lock,
     /// so that no units are given back before they are counted.
     #[inline(always)]
-    fn leave(&self, turn: Turn<E>, number: u64, units: u64) -> Option<Turn<E>> {
+    fn end_turn(&self, turn: Turn<E>, number: u64, units: u64) -> Option<Turn<E>> {
         let mut state = self.lock();
         if units > 0 {
             state.in_flight.add_units(number, units);

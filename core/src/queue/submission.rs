@@ -18,15 +18,15 @@ type NativePoints<'s> = SmallVec<[NativePoint<'s>; 8]>;
 pub(super) struct Submission<'s> {
     /// The number of the submission on its queue.
     pub(super) number: u64,
-    /// True if it is held, so that it is in the graph of held submissions.
-    pub(super) is_held: bool,
+    /// True if it was held, so that it is in the graph of held submissions.
+    pub(super) was_held: bool,
     /// True if all that it waits for is known to have come.
     pub(super) is_ready: bool,
     /// True if others must know of it before the driver has it.
     ///
     /// It waits for another device or process, the times of its signals are written, or the host
     /// makes signals for it.
-    pub(super) is_noted: bool,
+    pub(super) must_be_noted: bool,
     /// The waits of the device. Each must be pending before the submission goes to the driver.
     pub(super) waits: NativePoints<'s>,
     /// The predecessors of signals that the device must wait for after the work.
@@ -57,9 +57,9 @@ impl<'s> Submission<'s> {
     pub(super) fn new() -> Self {
         Self {
             number: 0,
-            is_held: false,
+            was_held: false,
             is_ready: true,
-            is_noted: false,
+            must_be_noted: false,
             waits: SmallVec::new(),
             order: SmallVec::new(),
             signals: SmallVec::new(),
@@ -80,7 +80,7 @@ impl<'s> Submission<'s> {
         };
         self.is_ready &= of.has_plainly_come(Stage::Pending, value);
         // After that: a timeline begins to depend on others before its signal is pending.
-        self.is_noted |= of.depends_on_others();
+        self.must_be_noted |= of.depends_on_others();
         self.waits.push(NativePoint::new(of, port, value));
     }
 
@@ -93,12 +93,12 @@ impl<'s> Submission<'s> {
         value: u64,
     ) {
         let Some(port) = port else {
-            self.is_noted = true;
+            self.must_be_noted = true;
             let (above, upto) = (value, value);
             self.on_host().signals.push((of, Interval { above, upto }));
             return;
         };
-        self.is_noted |= of.local_times().is_some();
+        self.must_be_noted |= of.local_times().is_some();
         self.signals.push(NativePoint::new(of, port, value));
     }
 
@@ -154,6 +154,24 @@ impl<'s> Submission<'s> {
             .iter()
             .map(|signal| (signal.of, signal.claim()));
         here.chain(self.host_signals().iter().copied())
+    }
+
+    /// Looks again whether all that it waits for has come, also on timelines that are closed.
+    #[cold]
+    pub(super) fn look_again(&mut self) {
+        let has_come = |needed: Stage, of: &Arc<Shared>, value| needed.is_met(&of.standing(value));
+        let mut is_ready = true;
+        for wait in &self.waits {
+            is_ready &= has_come(Stage::Pending, wait.of, wait.value);
+            self.must_be_noted |= wait.of.depends_on_others();
+        }
+        for signal in &self.signals {
+            is_ready &= has_come(Stage::Pending, signal.of, signal.above);
+        }
+        for (of, value) in self.host.iter().flat_map(|host| &host.waits) {
+            is_ready &= has_come(Stage::Reached, of, *value);
+        }
+        self.is_ready = is_ready;
     }
 
     /// Leaves out the signals of timelines that have failed since they were claimed.

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use super::held_list::HeldSubmission;
-use super::send::{Outcome, Retry};
+use super::send::Outcome;
 use super::state::State;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
 use super::submitted::Submitted;
 use super::turn::Turn;
-use super::work::{Record, Work};
+use super::work::Record;
 use crate::base::blockers::Blockers;
 use crate::base::error::{Error, Result};
 use crate::base::exiting::{exit_error, is_exiting};
 use crate::base::run::DeferWakes;
 use crate::base::stage::Stage;
-use crate::base::sync::{MutexGuard, Ordering, fence, this_thread};
+use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
-use crate::held::{Holder as _, RelayEntry};
+use crate::held::RelayEntry;
 use crate::timeline::point::{NativePoint, Point, Signal};
 use crate::timeline::state::{Interval, Shared};
 
@@ -149,6 +149,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // Claims are decided in the queue's order, so under its lock.
         self.claim(submission)?;
         let is_next = state.held.is_empty() && state.turns.is_free();
+        if is_next && !self.can_go(submission) {
+            submission.look_again();
+        }
         if is_next && self.can_go(submission) {
             if submission.host.is_some() {
                 self.enter_relays(submission)?;
@@ -160,85 +163,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(None)
     }
 
-    /// Holds a submission behind all that the queue holds.
-    ///
-    /// # Errors
-    /// [`Error::Circular`]. Nothing has changed then.
-    #[inline(never)]
-    fn hold<'l>(
-        self: &'l Arc<Self>,
-        mut state: MutexGuard<'l, State<E>>,
-        waits: &[Point<'_>],
-        submission: &mut Submission<'_>,
-        work: &mut dyn Record<E>,
-    ) -> Result<(), Box<Error>> {
-        let number = submission.number;
-        let edges = submission.edges(waits);
-        let entered = self.slot().enter(number, &edges);
-        entered.map_err(|circle| self.circular(submission, circle))?;
-        if let Err(error) = self.enter_relays(submission) {
-            self.slot().leave(number);
-            return Err(error);
-        }
-        self.take_number(&mut state, number);
-        let turn = match state.held.is_empty() {
-            true => state.turns.begin(this_thread()),
-            false => None,
-        };
-        state.held.push_back(HeldSubmission {
-            number,
-            edges: Some(edges),
-            work: Work::ToRecord(work.store()),
-            relays: submission.take_relays(),
-        });
-        let is_unguarded = self.note_held();
-        // A timeline may have failed before the graph had the submission. The fence pairs with the
-        // one of the failing thread: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        match turn {
-            Some(turn) => self.release_held(turn, state),
-            None => {
-                drop(state);
-                // If the submission is the first one, this asks the thread with the turn to check.
-                self.clone().reconsider(number);
-            }
-        }
-        if is_unguarded {
-            self.guard_held();
-        }
-        Ok(())
-    }
-
-    /// Makes a submission that was to be sent a held one.
-    #[cold]
-    fn hold_sent(
-        &self,
-        submission: &mut Submission<'_>,
-        waits: &[Point<'_>],
-        work: &mut dyn Record<E>,
-        retry: Retry,
-    ) -> HeldSubmission<E> {
-        let edges = submission.edges(waits);
-        // The submission could go, so it closes no circle. It is in the graph only because a search
-        // for blockers must find it.
-        let _ = self.slot().enter(submission.number, &edges);
-        HeldSubmission {
-            number: submission.number,
-            edges: Some(edges),
-            work: match retry {
-                Retry::Timer => Work::ToRecord(work.store()),
-                Retry::Unlock => Work::Recorded(Box::new(std::mem::take(&mut submission.keep))),
-            },
-            relays: submission.take_relays(),
-        }
-    }
-
     /// Enters the signals that the host will make into the graph of held submissions.
     ///
     /// # Errors
     /// [`Error::Circular`]. The claims are withdrawn, and no signal is in the graph.
     #[inline(never)]
-    fn enter_relays(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+    pub(super) fn enter_relays(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
         let number = submission.number;
         let mut relays = Vec::new();
         for &(of, claim) in submission.host_signals() {
@@ -253,7 +183,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// The refusal of a submission that would wait for itself. Withdraws its claims.
     #[cold]
-    fn circular(&self, submission: &Submission<'_>, circle: Blockers) -> Box<Error> {
+    pub(super) fn circular(&self, submission: &Submission<'_>, circle: Blockers) -> Box<Error> {
         submission.withdraw();
         Box::new(Error::Circular {
             queue: self.object().clone(),

@@ -48,6 +48,33 @@ fn work_that_fails_on_a_device_without_a_port_fails_its_relayed_signals() {
     assert_eq!(line.frozen_value(), 0);
 }
 
+/// The wait is pending on a timeline without a handle, so the submission need not be held.
+#[test]
+fn an_error_behind_a_closed_timeline_is_returned() {
+    let device = Device::new();
+    let line = device.timeline("line").unwrap();
+    let [one, two] = ["one", "two"].map(|label| device.queue(QueueKind::Compute, label).unwrap());
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    one.submit(
+        &[],
+        move |recorder| {
+            recorder.run(move || drop(gate.recv()));
+            Ok(())
+        },
+        &[line.signal_at(1)],
+    )
+    .unwrap();
+    let point = line.at(1).keep();
+    drop(line);
+    let refused = two.submit(&[point.point()], |_| Err(Error::NothingToWaitFor), &[]);
+    assert!(
+        matches!(refused, Err(Error::NothingToWaitFor)),
+        "{refused:?}"
+    );
+    go.send(()).unwrap();
+    two.idle(LONG).unwrap();
+}
+
 #[test]
 fn a_wait_that_fails_on_the_worker_fails_relayed_signals() {
     let (home, away) = (Device::new(), Device::new());
