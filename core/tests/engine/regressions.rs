@@ -58,7 +58,7 @@ fn an_error_behind_a_closed_timeline_is_returned() {
     one.submit(
         &[],
         move |recorder| {
-            recorder.run(move || drop(gate.recv()));
+            recorder.run(move || _ = gate.recv());
             Ok(())
         },
         &[line.signal_at(1)],
