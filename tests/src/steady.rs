@@ -291,29 +291,23 @@ fn told(point: Point<'_>) -> Result<()> {
 pub struct Operation {
     /// Its name in a few words.
     pub name: &'static str,
-    /// True if it submits before a signal that its submission waits for. Then it allocates at most
-    /// [`MOST_HELD`] times.
-    pub holds: bool,
+    /// The most allocations. More than 0 if it submits before a signal that its submission waits
+    /// for: the work of a held submission, its waits and signals, and a longer list of signals.
+    pub most: u64,
     run: fn(&Bench, u64) -> Result<()>,
 }
 
-/// The most allocations of a submission that is held.
-///
-/// They are its work, its waits and signals, and a longer list of signals.
-pub const MOST_HELD: f64 = 3.0;
-
 const fn operation(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Operation {
-    let holds = false;
-    Operation { name, holds, run }
+    let most = 0;
+    Operation { name, most, run }
 }
 
-const fn holding(name: &'static str, run: fn(&Bench, u64) -> Result<()>) -> Operation {
-    let holds = true;
-    Operation { name, holds, run }
+const fn holding(name: &'static str, most: u64, run: fn(&Bench, u64) -> Result<()>) -> Operation {
+    Operation { name, most, run }
 }
 
 /// All operations.
-pub const OPERATIONS: [Operation; 17] = [
+pub const OPERATIONS: [Operation; 19] = [
     operation("signal", |bench, n| bench.line.signal(n)),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
@@ -341,7 +335,7 @@ pub const OPERATIONS: [Operation; 17] = [
             .submit(&[line.at(a)], work(n), &[line.signal_at(b)])?;
         line.at(b).wait(PATIENCE)
     }),
-    holding("submit_before_the_signal", |bench, n| {
+    holding("submit_before_the_signal", 2, |bench, n| {
         let (line, gate) = (&bench.line, &bench.gate);
         bench
             .left
@@ -349,7 +343,7 @@ pub const OPERATIONS: [Operation; 17] = [
         gate.signal(n)?;
         line.at(n).wait(PATIENCE)
     }),
-    holding("submit_the_consumer_first", |bench, n| {
+    holding("submit_the_consumer_first", 2, |bench, n| {
         let line = &bench.line;
         let (a, b) = (2 * n - 2, 2 * n - 1);
         bench
@@ -358,7 +352,7 @@ pub const OPERATIONS: [Operation; 17] = [
         bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
         line.at(b).wait(PATIENCE)
     }),
-    holding("wait_parked", |bench, n| {
+    holding("wait_parked", 2, |bench, n| {
         let (line, gate) = (&bench.line, &bench.gate);
         bench
             .left
@@ -374,7 +368,7 @@ pub const OPERATIONS: [Operation; 17] = [
         wait_any(&[line.at(n), gate.at(n)], PATIENCE)?;
         wait_all(&[line.at(n), gate.at(n), Point::EMPTY], PATIENCE)
     }),
-    holding("wait_for_eight_parked", |bench, n| {
+    holding("wait_for_eight_parked", 3, |bench, n| {
         let (gate, eight) = (&bench.gate, &bench.eight);
         let signals: [_; 8] = from_fn(|at| eight[at].signal_at(n));
         bench.left.submit(&[gate.at(n)], work(n), &signals)?;
@@ -405,18 +399,31 @@ pub const OPERATIONS: [Operation; 17] = [
         line.signal(n)?;
         told(line.at(n))
     }),
-    holding("submit_with_time", |bench, n| {
-        let (line, gate) = (&bench.clocked, &bench.gate);
-        let (a, b, c) = (3 * n - 5, 3 * n - 4, 3 * n - 3);
+    operation("submit_with_time", |bench, n| {
+        let line = &bench.clocked;
+        let (a, b) = (2 * n - 3, 2 * n - 2);
         bench.left.submit(&[], work(n), &[line.signal_at(a)])?;
-        // After another queue's value, and held.
+        // After another queue's value.
         bench.right.submit(&[], work(n), &[line.signal_at(b)])?;
+        line.at(b).wait(PATIENCE)?;
+        told(line.at(b))
+    }),
+    holding("submit_with_time_before_the_signal", 2, |bench, n| {
+        let (line, gate) = (&bench.clocked, &bench.gate);
         bench
             .left
-            .submit(&[gate.at(n)], work(n), &[line.signal_at(c)])?;
+            .submit(&[gate.at(n)], work(n), &[line.signal_at(n)])?;
         gate.signal(n)?;
-        line.at(c).wait(PATIENCE)?;
-        told(line.at(b))
+        line.at(n).wait(PATIENCE)?;
+        told(line.at(n))
+    }),
+    operation("submit_after_another_queue", |bench, n| {
+        let (a, b) = (2 * n - 3, 2 * n - 2);
+        let first: [_; 8] = from_fn(|at| bench.eight[at].signal_at(a));
+        let then: [_; 8] = from_fn(|at| bench.eight[at].signal_at(b));
+        bench.left.submit(&[], work(n), &first)?;
+        bench.right.submit(&[], work(n), &then)?;
+        bench.eight[7].at(b).wait(PATIENCE)
     }),
     operation("signal_published", |bench, n| {
         let line = &bench.published;

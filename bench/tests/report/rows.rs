@@ -115,13 +115,7 @@ const LIMITS: [(&str, &[Limit]); 22] = [
     ),
     ("interop.frames", &[Limit::RatioToRaw(1.02)]),
     ("interop.frames.buffers", &[Limit::RatioToRaw(1.02)]),
-    (
-        "alloc",
-        &[
-            Limit::Figure("allocations_each", 0.0),
-            Limit::Figure("allocations_each_held", 3.0),
-        ],
-    ),
+    ("alloc", &[Limit::Figure("allocations_each", 0.0)]),
     ("scale.outstanding", SCALE),
     ("held.deep", HELD),
     ("held.waits", &[Limit::Within(1000.0)]),

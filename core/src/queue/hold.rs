@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::held_list::HeldSubmission;
-use super::judge::{Missing, Verdict};
+use super::judge::{Missing, Obstacle};
 use super::send::{Outcome, Retry};
 use super::state::State;
 use super::submission::Submission;
@@ -38,9 +38,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let edges = submission.edges(waits);
         let entered = self.slot().enter(number, &edges);
         entered.map_err(|circle| self.circular(submission, circle))?;
-        if let Err(error) = self.enter_relays(submission) {
+        if let Err(circle) = self.enter_relays(submission) {
             self.slot().leave(number);
-            return Err(error);
+            return Err(self.circular(submission, circle));
         }
         self.take_number(&mut state, number);
         let turn = match state.held.is_empty() {
@@ -53,7 +53,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
             work: Work::ToRecord(work.store()),
             relays: submission.take_relays(),
         });
-        let is_unguarded = self.note_held();
+        if self.note_held() {
+            drop(state);
+            self.guard_held();
+            state = self.lock();
+        }
         // A timeline may have failed before the graph had the submission. The fence pairs with the
         // one of the failing thread: one of the two sees the other.
         fence(Ordering::SeqCst);
@@ -64,9 +68,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 // If the submission is the first one, this asks the thread with the turn to check.
                 self.clone().reconsider(number);
             }
-        }
-        if is_unguarded {
-            self.guard_held();
         }
         Ok(())
     }
@@ -80,6 +81,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
         work: &mut dyn Record<E>,
         retry: Retry,
     ) -> HeldSubmission<E> {
+        // A recorded submission waits only for its driver queue.
+        let waits = if matches!(retry, Retry::Timer) {
+            waits
+        } else {
+            &[]
+        };
         let edges = submission.edges(waits);
         // The submission could go, so it closes no circle. It is in the graph only because a search
         // for blockers must find it.
@@ -120,11 +127,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 submission.look_again();
             }
             let goes = matches!(first.work, Work::Recorded(_)) || self.can_go(&submission);
-            let verdict = match goes {
+            let obstacle = match goes {
                 true => None,
                 false => self.judge(first.number, first.edges.as_deref()),
             };
-            let left = match verdict {
+            let left = match obstacle {
                 None if goes => {
                     drop(state);
                     let (work, relays) = (&mut first.work, &mut first.relays);
@@ -139,19 +146,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     state.held.push_front(first);
                     continue;
                 }
-                Some(Verdict::Skip(cause)) => {
+                Some(Obstacle::Skip(cause)) => {
                     drop((submission, state));
                     let keep = first.work.take_keep();
                     self.skip(first, keep, &cause);
                     Some(turn)
                 }
-                Some(Verdict::Blocked(missing)) => {
+                Some(Obstacle::Blocked(missing)) => {
                     drop(submission);
                     state.held.push_front(first);
                     drop(state);
                     self.park(missing, turn)
                 }
-                Some(Verdict::Full) => {
+                Some(Obstacle::Full) => {
                     drop(submission);
                     state.held.push_front(first);
                     drop(state);
@@ -204,7 +211,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Outcome<E> {
         // The releasing thread may be in a call that has nothing to do with this submission.
         let _foreign_work = ForeignWorkScope::new();
-        submission.leave_out_failed();
+        if matches!(work, Work::ToRecord(_)) {
+            submission.leave_out_failed();
+        }
         submission.keep = work.take_keep();
         if let Some(host) = &mut submission.host {
             std::mem::swap(&mut host.relays, relays);
@@ -233,12 +242,18 @@ impl<E: Enqueue> SubmissionQueue<E> {
         keep: Keep,
     ) -> Option<Turn<E>> {
         match outcome {
-            Outcome::Pending(turn) => turn,
+            Outcome::Pending(turn) => {
+                // The work may be left, if the backend has not called it.
+                run_contained(|| drop(held));
+                turn
+            }
             Outcome::NotYet(turn, retry) => {
-                match (&mut held.work, &retry) {
-                    (Work::Skipped(kept), Retry::Timer) => **kept = keep,
-                    (_, Retry::Timer) => {}
-                    (work, Retry::Unlock) => *work = Work::Recorded(Box::new(keep)),
+                if let Retry::Unlock = retry {
+                    let recorded = Work::Recorded(Box::new(keep));
+                    let work = std::mem::replace(&mut held.work, recorded);
+                    run_contained(|| drop(work));
+                } else if let Work::Skipped(kept) = &mut held.work {
+                    **kept = keep;
                 }
                 self.put_back(turn, held, retry)
             }
@@ -259,22 +274,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
         held: HeldSubmission<E>,
         retry: Retry,
     ) -> Option<Turn<E>> {
-        let (left, is_unguarded) = {
-            let mut state = self.lock();
-            state.held.push_front(held);
-            let left = match retry {
-                Retry::Unlock => state.turns.try_end(turn),
-                // Another try judges it again anyway.
-                Retry::Timer => {
-                    state.turns.end(turn);
-                    None
-                }
-            };
-            (left, self.note_held())
+        let mut state = self.hold_first(held);
+        let left = match retry {
+            Retry::Unlock => state.turns.try_end(turn),
+            // Another try judges it again anyway.
+            Retry::Timer => {
+                state.turns.end(turn);
+                None
+            }
         };
-        if is_unguarded {
-            self.guard_held();
-        }
+        drop(state);
         if matches!(retry, Retry::Timer)
             && let Some(device) = self.own_shared().watch()
         {
@@ -298,8 +307,19 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         self.skipped().add(number, cause).tell();
         self.end_skipped(held, cause);
-        let rest = HeldSubmission::skipped(number, keep);
-        self.lock().held.push_front(rest);
+        drop(self.hold_first(HeldSubmission::skipped(number, keep)));
+    }
+
+    /// Holds a submission before all others. Returns the lock.
+    pub(super) fn hold_first(&self, held: HeldSubmission<E>) -> MutexGuard<'_, State<E>> {
+        let mut state = self.lock();
+        state.held.push_front(held);
+        if self.note_held() {
+            drop(state);
+            self.guard_held();
+            state = self.lock();
+        }
+        state
     }
 
     /// Fails the signals of a skipped submission, and drops what it had.
@@ -372,24 +392,22 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
     ///
     /// That may be before the submissions in front of it are released.
     ///
-    /// The first submission is left to the thread that has the turn.
+    /// The first submission is judged instead, on this thread or on the one that has the turn.
     fn reconsider(self: Arc<Self>, number: u64) {
         let (gone, cause, told);
         {
             let mut state = self.lock();
-            let is_first = state
-                .held
-                .first()
-                .is_some_and(|first| first.number == number);
+            let first = state.held.first();
+            let first = first.filter(|first| matches!(first.work, Work::ToRecord(_)));
+            if first.is_some_and(|first| first.number == number) && !state.turns.request_check() {
+                return self.check(state);
+            }
             let Some(held) = state.held.get_mut(number) else {
                 return;
             };
             let (Work::ToRecord(_), Some(edges)) = (&held.work, &held.edges) else {
                 return;
             };
-            if is_first {
-                return self.check(state);
-            }
             steps::count(edges.waits.len() + edges.claims.len());
             let mut waits = edges.waits.iter();
             let waits = waits.find_map(|(of, value)| of.unreachable_cause(*value));

@@ -14,11 +14,11 @@ use crate::held::Edges;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Shared, Standing};
 
-/// What a submission lacks, in the order of its waits. Never empty in a verdict.
+/// What a submission lacks, in the order of its waits. Never empty in an obstacle.
 pub(super) type Missing = SmallVec<[(KeptPoint, Stage); 2]>;
 
 /// Why a held submission cannot go to the driver.
-pub(super) enum Verdict {
+pub(super) enum Obstacle {
     /// It could, but the shared budget is used up.
     Full,
     /// It lacks something. The queue registers for all of it, because one that fails skips the
@@ -44,13 +44,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Why a held submission cannot go to the driver. `None` if it can.
     ///
     /// Makes no driver call and wakes nothing.
-    pub(super) fn judge(&self, number: u64, edges: Option<&Edges>) -> Option<Verdict> {
+    pub(super) fn judge(&self, number: u64, edges: Option<&Edges>) -> Option<Obstacle> {
         self.find_missing(number, edges)
-            .unwrap_or_else(|cause| Some(Verdict::Skip(cause)))
+            .unwrap_or_else(|cause| Some(Obstacle::Skip(cause)))
     }
 
     /// Same as [`SubmissionQueue::judge`], with the cause as the error if it never can go.
-    fn find_missing(&self, number: u64, edges: Option<&Edges>) -> Result<Option<Verdict>, Failure> {
+    fn find_missing(
+        &self,
+        number: u64,
+        edges: Option<&Edges>,
+    ) -> Result<Option<Obstacle>, Failure> {
         if let Some(cause) = self.loss() {
             return Err(cause.clone());
         }
@@ -73,8 +77,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let finished = number.saturating_sub(E::MAX_IN_FLIGHT);
         add_missing(&mut missing, self.own_shared(), finished, Stage::Reached)?;
         Ok(match missing.is_empty() {
-            false => Some(Verdict::Blocked(missing)),
-            true => self.is_full().then_some(Verdict::Full),
+            false => Some(Obstacle::Blocked(missing)),
+            true => self.is_full().then_some(Obstacle::Full),
         })
     }
 

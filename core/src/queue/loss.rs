@@ -105,8 +105,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             edges.fail(&cause);
             run_contained(|| drop(edges));
         }
-        // The first submission is left to the thread that has the turn.
-        for number in (first..).take(count).skip(1) {
+        for number in (first..).take(count) {
             self.clone().reconsider(number);
         }
         wake_all([self as Arc<dyn Wake>]);

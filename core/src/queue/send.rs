@@ -2,17 +2,19 @@
 //!
 //! The steps are in this order:
 //!
-//! 1. `note`: what a loss of another device, a wait for an idle queue or a reader of times must
-//!    find is noted, because the driver may finish the submission before the next step.
+//! 1. `note`: the submission is listed for a loss of another device that it waits for, for a thread
+//!    that waits for an idle queue, and for readers of times. The driver may finish it before the
+//!    next step.
 //! 2. `hand_over`: the driver records the submission and takes it.
 //! 3. `keep`: the queue keeps what the submission needs, before its position is pending. So a
 //!    thread that waits for the position finds it.
 //! 4. A held submission leaves the graph of held submissions.
-//! 5. `promote`: the signals become pending, then the position. So a thread that sees the position
+//! 5. `fail_late`: if a wait was lost meanwhile, the signals fail before they can show as reached.
+//! 6. `promote`: the signals become pending, then the position. So a thread that sees the position
 //!    pending finds all signals pending.
-//! 6. `end_turn`: the budget is counted, after the position is pending. So a submission that finds
+//! 7. `end_turn`: the budget is counted, after the position is pending. So a submission that finds
 //!    the budget used up finds a position to wait for. Then the turn ends.
-//! 7. Waiters are woken, and the host's signals wait for the submission. Queues that are released
+//! 8. Waiters are woken, and the host's signals wait for the submission. Queues that are released
 //!    now may share the budget.
 
 use std::any::Any;

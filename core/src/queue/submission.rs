@@ -30,7 +30,7 @@ pub(super) struct Submission<'s> {
     /// The waits of the device. Each must be pending before the submission goes to the driver.
     pub(super) waits: NativePoints<'s>,
     /// The predecessors of signals that the device must wait for after the work.
-    pub(super) order: SmallVec<[NativePoint<'s>; 2]>,
+    pub(super) order: NativePoints<'s>,
     /// The signals of the device.
     ///
     /// The predecessor of each must be pending before the submission goes to the driver.
@@ -157,6 +157,8 @@ impl<'s> Submission<'s> {
     }
 
     /// Looks again whether all that it waits for has come, also on timelines that are closed.
+    ///
+    /// A submission with fewer signals than its caller asked for can never run, and is not ready.
     #[cold]
     pub(super) fn look_again(&mut self) {
         let has_come = |needed: Stage, of: &Arc<Shared>, value| needed.is_met(&of.standing(value));

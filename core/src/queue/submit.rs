@@ -65,12 +65,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 return Ok(self.submitted(number));
             }
             Outcome::Refused(turn, error) => {
+                drop(submission.take_relays());
                 submission.withdraw();
-                let mut state = self.lock();
-                state
-                    .held
-                    .push_front(HeldSubmission::skipped(number, submission.keep));
-                self.release_held(turn, state);
+                let rest = HeldSubmission::skipped(number, submission.keep);
+                self.release_held(turn, self.hold_first(rest));
                 return Err(error);
             }
         }
@@ -154,7 +152,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         if is_next && self.can_go(submission) {
             if submission.host.is_some() {
-                self.enter_relays(submission)?;
+                let entered = self.enter_relays(submission);
+                entered.map_err(|circle| self.circular(submission, circle))?;
             }
             self.take_number(&mut state, submission.number);
             return Ok(state.turns.begin(me));
@@ -166,14 +165,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Enters the signals that the host will make into the graph of held submissions.
     ///
     /// # Errors
-    /// [`Error::Circular`]. The claims are withdrawn, and no signal is in the graph.
+    /// The circle that one of them would close. No signal is in the graph then.
     #[inline(never)]
-    pub(super) fn enter_relays(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+    pub(super) fn enter_relays(&self, submission: &mut Submission<'_>) -> Result<(), Blockers> {
         let number = submission.number;
         let mut relays = Vec::new();
         for &(of, claim) in submission.host_signals() {
             let relay = RelayEntry::take(self.origin().clone(), number, of.clone(), claim);
-            relays.push(relay.map_err(|circle| self.circular(submission, circle))?);
+            relays.push(relay?);
         }
         if let Some(host) = &mut submission.host {
             host.relays = relays;
@@ -182,6 +181,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// The refusal of a submission that would wait for itself. Withdraws its claims.
+    ///
+    /// The submission is not in the graph any more, so the graph names no claimant of free values.
     #[cold]
     pub(super) fn circular(&self, submission: &Submission<'_>, circle: Blockers) -> Box<Error> {
         submission.withdraw();
@@ -217,6 +218,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     at += 1;
                 }
                 Err(error) if can_be_left_out(submission, &error) => {
+                    submission.is_ready = false;
                     submission.signals.remove(at);
                 }
                 Err(error) => return Err(error),
@@ -243,6 +245,7 @@ fn claim_on_host(submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
                 at += 1;
             }
             Err(error) if can_be_left_out(submission, &error) => {
+                submission.is_ready = false;
                 submission.on_host().signals.remove(at);
             }
             Err(error) => return Err(error),

@@ -38,10 +38,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         &self,
         submission: &Submission<'_>,
     ) -> Result<Option<Arc<dyn Stamp>>, Box<Error>> {
-        if submission
-            .claims()
-            .all(|(of, _)| of.local_times().is_none())
-        {
+        let mut signals = submission.signals.iter();
+        if signals.all(|signal| signal.of.local_times().is_none()) {
             return Ok(None);
         }
         let stamp: Arc<dyn Stamp> = self.driver().stamp(self.object(), Timing::Clock)?;

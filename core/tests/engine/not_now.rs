@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::words::{Of, Word, Words, queue};
 use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Stamp, SubmissionQueue, Timing};
-use syncline_core::{Error, Result, error::Object, host, info::DeviceId};
+use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -22,6 +23,12 @@ struct Lent {
     interrupts: Arc<AtomicBool>,
     /// True if the driver takes nothing any more.
     is_broken: Arc<AtomicBool>,
+    /// True if the next call of `ready` panics.
+    panics: Arc<AtomicBool>,
+    /// True if the device makes no signal but that of the position.
+    is_silent: Arc<AtomicBool>,
+    /// What the next submission keeps.
+    to_keep: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
     /// True from `ready` to the end of `record`.
     is_locked: AtomicBool,
     /// How many submissions it was given to record.
@@ -76,6 +83,7 @@ impl Enqueue for Lent {
             self.counts.fewest.fetch_min(count, Ordering::SeqCst);
         }
         self.asked.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "planted");
         if self.taken.load(Ordering::SeqCst) {
             return None;
         }
@@ -89,7 +97,7 @@ impl Enqueue for Lent {
         _locked: Locked<'_>,
         (): &mut (),
         batch: &Batch<'_, Self>,
-        _: &mut Keep,
+        keep: &mut Keep,
         work: W,
     ) -> Result<()>
     where
@@ -108,7 +116,14 @@ impl Enqueue for Lent {
             return Err(taken());
         }
         work(&mut ())?;
-        for signal in batch.signals.iter().chain([&batch.end]) {
+        if let Some(kept) = self.to_keep.lock().unwrap().take() {
+            keep.push(kept);
+        }
+        let signals = match self.is_silent.load(Ordering::SeqCst) {
+            true => &[],
+            false => batch.signals,
+        };
+        for signal in signals.iter().chain([&batch.end]) {
             signal
                 .port::<Word>()
                 .unwrap()
@@ -141,6 +156,9 @@ struct Setup {
     asked: Arc<AtomicU64>,
     interrupts: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
+    panics: Arc<AtomicBool>,
+    is_silent: Arc<AtomicBool>,
+    to_keep: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
     recorded: Arc<AtomicU64>,
     counts: Arc<Counts>,
     words: Arc<Words>,
@@ -161,13 +179,17 @@ fn setup() -> Setup {
         asked: Arc::clone(&asked),
         interrupts: Arc::default(),
         is_broken: Arc::default(),
+        panics: Arc::default(),
+        is_silent: Arc::default(),
+        to_keep: Arc::default(),
         is_locked: AtomicBool::new(false),
         recorded: Arc::default(),
         stamps: AtomicU64::new(1),
         counts: counts.clone(),
     };
     let (interrupts, is_broken) = (lent.interrupts.clone(), lent.is_broken.clone());
-    let recorded = lent.recorded.clone();
+    let (panics, is_silent) = (lent.panics.clone(), lent.is_silent.clone());
+    let (recorded, to_keep) = (lent.recorded.clone(), lent.to_keep.clone());
     let queue = queue("lent", lent);
     Setup {
         queue,
@@ -175,6 +197,9 @@ fn setup() -> Setup {
         asked,
         interrupts,
         is_broken,
+        panics,
+        is_silent,
+        to_keep,
         recorded,
         counts,
         words,
@@ -343,6 +368,75 @@ fn a_submission_without_its_stamp_is_refused_before_the_record() {
     setup.queue.idle(LONG).unwrap();
     // Only the empty submissions for the two numbers.
     assert_eq!(setup.recorded.load(Ordering::SeqCst), 2);
+}
+
+/// The host makes the signal, so the queue need not write its time.
+#[test]
+fn a_host_signal_with_a_time_needs_no_stamp_of_the_queue() {
+    let setup = setup();
+    let host = host::Device::new();
+    let line = syncline_core::backend::Device::clocked_timeline(&host, "line").unwrap();
+    // The driver makes one stamp.
+    for value in 1..=2 {
+        let signals = [line.signal_at(value)];
+        setup.queue.submit(&[], |()| Ok(()), &signals).unwrap();
+        setup.queue.idle(LONG).unwrap();
+        assert_eq!(line.value().unwrap(), value);
+    }
+}
+
+#[test]
+fn a_panic_of_ready_is_a_refusal() {
+    let setup = setup();
+    let done = setup.words.timeline(setup.device, "done", Arc::default());
+    let submit = || {
+        let sent = setup.queue.submit(&[], |()| Ok(()), &[done.signal_at(1)]);
+        sent.map(|sent| sent.is_held())
+    };
+    setup.panics.store(true, Ordering::SeqCst);
+    let refused = submit();
+    assert!(
+        matches!(refused, Err(Error::WorkPanicked { .. })),
+        "{refused:?}"
+    );
+    assert!(!submit().unwrap());
+    done.at(1).wait(LONG).unwrap();
+    setup.queue.idle(LONG).unwrap();
+}
+
+/// Fails a timeline on drop.
+struct Fails(Timeline);
+
+impl Drop for Fails {
+    fn drop(&mut self) {
+        self.0.fail(taken());
+    }
+}
+
+/// The wait is pending when the call begins, and has failed when its signals are claimed.
+#[test]
+fn a_failure_between_the_waits_and_the_claims_skips_the_submission() {
+    let setup = setup();
+    let line = setup.words.timeline(setup.device, "line", Arc::default());
+    let other = setup.words.timeline(setup.device, "other", Arc::default());
+    setup.is_silent.store(true, Ordering::SeqCst);
+    *setup.to_keep.lock().unwrap() = Some(Arc::new(Fails(line.clone())));
+    let first = setup
+        .queue
+        .submit(&[], |()| Ok(()), &[line.signal_at(1)])
+        .unwrap();
+    let end = first.end().keep();
+    // The next submission drops what this one keeps.
+    assert!(end.point().is_reached().unwrap());
+    setup.is_silent.store(false, Ordering::SeqCst);
+    let never = |_: &mut ()| -> Result<()> { panic!("recorded although its wait has failed") };
+    let signals = [line.signal_at(2), other.signal_at(1)];
+    let skipped = setup.queue.submit(&[line.at(1)], never, &signals).unwrap();
+    let error = skipped.wait_submitted(LONG);
+    assert!(matches!(error, Err(Error::Skipped { .. })), "{error:?}");
+    let failed = other.at(1).wait(LONG);
+    assert!(matches!(failed, Err(Error::Failed { .. })), "{failed:?}");
+    setup.queue.idle(LONG).unwrap();
 }
 
 #[test]

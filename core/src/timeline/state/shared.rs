@@ -456,7 +456,7 @@ mod tests {
 
     /// A pending claim leaves no entry behind.
     ///
-    /// The next claim on either path removes its entry.
+    /// The next claim removes its entry.
     #[test]
     fn a_pending_claim_leaves_no_entry() {
         let line = crate::host::Device::new().timeline("line").unwrap();
