@@ -78,7 +78,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Records a submission that is ready, and hands it to the driver.
     ///
     /// If the driver takes it, its `keep` and its `relays` are empty after that.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn send(
         self: &Arc<Self>,
         mut turn: Turn<E>,
@@ -168,13 +168,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         noted: &Noted,
         work: &mut dyn Record<E>,
     ) -> Handed {
-        for point in submission
-            .order
-            .iter()
-            .filter(|point| point.of.depends_on_others())
-        {
-            // A lost device is noticed only as long as the timeline exists.
-            submission.keep.push(point.of.clone());
+        if !submission.order.is_empty() {
+            submission.keep_order();
         }
         let batch = Batch {
             waits: &submission.waits,

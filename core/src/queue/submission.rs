@@ -69,7 +69,7 @@ impl<'s> Submission<'s> {
     }
 
     /// Adds a wait. Without a `port` the host makes it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_wait(&mut self, of: &'s Arc<Shared>, port: Option<&'s dyn Port>, value: u64) {
         let Some(port) = port else {
             if of.reached() < value {
@@ -85,7 +85,7 @@ impl<'s> Submission<'s> {
     }
 
     /// Adds a signal that is not claimed yet. Without a `port` the host makes it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_signal(
         &mut self,
         of: &'s Arc<Shared>,
@@ -115,7 +115,7 @@ impl<'s> Submission<'s> {
     }
 
     /// Notes that the signal `at` is claimed from `above` on, for a queue of driver queue `domain`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_claim(&mut self, at: usize, above: u64, own_wait: u64, domain: u64) {
         let Some(signal) = self.signals.get_mut(at) else {
             return;
@@ -126,6 +126,18 @@ impl<'s> Submission<'s> {
         // The reached value last, because another thread may be writing it.
         if !(of.is_from(above, domain) || own_wait >= above || of.reached() >= above) {
             self.order.push(NativePoint::new(of, port, above));
+        }
+    }
+
+    /// Keeps the timelines of `order` that depend on other devices or processes.
+    ///
+    /// A lost device is noticed only as long as the timeline exists.
+    #[inline(never)]
+    pub(super) fn keep_order(&mut self) {
+        for point in &self.order {
+            if point.of.depends_on_others() {
+                self.keep.push(point.of.clone());
+            }
         }
     }
 
