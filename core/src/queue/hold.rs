@@ -126,7 +126,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if !self.can_go(&submission) {
                 submission.look_again();
             }
-            let goes = matches!(first.work, Work::Recorded(_)) || self.can_go(&submission);
+            let goes = match first.work {
+                Work::Recorded(_) => true,
+                // A lost driver may still take it.
+                _ => self.loss().is_none() && self.can_go(&submission),
+            };
             let obstacle = match goes {
                 true => None,
                 false => self.judge(first.number, first.edges.as_deref()),
