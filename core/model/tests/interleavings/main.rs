@@ -25,7 +25,7 @@
 //! | a queue misses that the driver queue was unlocked meanwhile | `queues::an_unlock_against_a_submission` |
 //! | a thread that locks the gate forgets the others that want it; a thread that unlocks it looks for them before it unlocks, or does not look for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
 //! | a queue leaves its waker after it has set the gate to wanted | `queues::an_unlock_against_a_release` |
-//! | a thread ends its turn although another thread asked it to check again | `signals::two_threads_signal_through_one_queue` |
+//! | a thread ends its turn although another thread asked it to check again | `queues::a_release_against_a_submission` |
 //! | a claim is checked and taken under two locks | `signals::two_queues_signal_one_value`, `signals::a_host_signal_against_a_queue` |
 //! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
 //! | a registration reads the pending value before it sets `awaited` | `signals::a_held_submission_against_its_producer` |
@@ -36,7 +36,7 @@
 //! | a host signal of a host timeline lets a queue claim before it stores the value | `here::a_signal_against_a_queue` |
 //! | a host signal of a host timeline takes the waiters before it stores the value | `here::a_signal_against_a_wait` |
 //! | the value and the queue of a promotion are two words | `signals::a_submission_that_ends_early_against_the_next` |
-//! | units are counted before their submission is noted, or units of a submission that finishes during the search are not given back | `queues::a_submission_that_takes_units_against_one_that_finds_none` |
+//! | units are counted before the position of their submission is pending, or units of a submission that finishes during the search are not given back | `queues::a_submission_that_takes_units_against_one_that_finds_none` |
 //! | the units of finished submissions are counted and removed under two locks | `queues::a_submission_that_finds_no_units_against_an_idle_queue` |
 //! | a refused submission keeps its first claim although it cannot make the second | `signals::a_submission_that_steps_back_against_a_signal` |
 //! | a claim stays when its submission is refused | `signals::a_refusal_against_a_host_signal` |
