@@ -31,7 +31,7 @@ fn allocations(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let counted = heap::counting(|so_far| -> Outcome<[f64; 2]> {
         let mut most = [0.0_f64; 2];
         for operation in OPERATIONS {
-            let counted = steady::count(&device, operation, so_far)?;
+            let counted = steady::count(&device, operation, operation.most, so_far)?;
             // Of the last two windows, because allocations that stop are not part of the steady
             // state.
             let each = counted.each();

@@ -121,8 +121,8 @@ fn only_parks_and_wakes(device: &Device, operation: Operation) -> Result<Complet
             });
             looks[1].values().sum()
         };
-        let counted = steady::count(device, operation, &so_far)?;
-        if counted.is_nothing() {
+        let counted = steady::count(device, operation, 0, &so_far)?;
+        if counted.is_within(0) {
             return Ok(Completion::Completed);
         }
         let windows = counted.windows();
