@@ -32,6 +32,8 @@ mod lock_counts;
 mod loss;
 #[cfg(all(test, not(syncline_loom)))]
 mod many_waits;
+#[cfg(all(test, not(syncline_loom)))]
+mod refused_late;
 mod send;
 mod submit;
 mod times;

@@ -56,6 +56,7 @@
 //! | a position that waits for its signals does not register for them, or forgets them too early, or forgets up to which value it becomes visible | `published::a_position_that_comes_before_its_signal`, `published::positions_against_their_signals` |
 //! | a wait for an idle queue does not find the signals that the host still has to make | `relays::a_relay_against_an_idle_queue` |
 //! | a wait for a submission does not check whether it is skipped, or is not woken | `queues::a_failure_against_a_wait_for_what_it_skips` |
+//! | a skipped number can go to the driver before the submission is listed as skipped: the first of a queue, or one behind it | `queues::a_failure_and_a_release_against_a_wait_for_what_is_skipped` |
 //! | a host queue's worker is not woken | `workers::submissions_against_a_worker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]

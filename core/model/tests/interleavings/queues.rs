@@ -488,3 +488,22 @@ fn a_failure_against_a_wait_for_what_it_skips() {
         failing.join().unwrap();
     });
 }
+
+/// The skipped submission is the next one behind a release. Its number goes to the driver, which
+/// reaches it at once. A thread that finds the position reached must also find the cause.
+#[test]
+fn a_failure_and_a_release_against_a_wait_for_what_is_skipped() {
+    interrupted(2, || {
+        let device = device();
+        let (gate, fails) = (timeline(device, "gate"), timeline(device, "fails"));
+        let queue = queue(device, "queue", Completes::InTheCall);
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
+        let submitted = queue.submit(&[fails.at(1)], |_| Ok(()), &[]).unwrap();
+        let failing = fails.clone();
+        let failing = thread::spawn(move || failing.fail(planted()));
+        gate.signal(1).unwrap();
+        let ended = submitted.wait_submitted(FOREVER).unwrap_err();
+        assert!(matches!(ended, Error::Skipped { .. }), "{ended}");
+        failing.join().unwrap();
+    });
+}
