@@ -9,7 +9,7 @@ use super::state::State;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
 use super::turn::Turn;
-use super::work::{Nothing, Record, Work};
+use super::work::{Record, Work};
 use crate::base::error::{Error, Failure, Result};
 use crate::base::exiting::{DriverCalls, is_exiting};
 use crate::base::run::{ForeignWorkScope, Wake, run_contained};
@@ -17,7 +17,7 @@ use crate::base::steps;
 use crate::base::sync::{MutexGuard, Ordering, fence, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::keep::Keep;
-use crate::held::{Edges, Holder, RelayEntry};
+use crate::held::{Edges, Holder};
 use crate::timeline::point::Point;
 use crate::timeline::state::Registered;
 
@@ -38,7 +38,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let edges = submission.edges(waits);
         let entered = self.slot().enter(number, &edges);
         entered.map_err(|circle| self.circular(submission, circle))?;
-        if let Err(circle) = self.enter_relays(submission) {
+        if let Err(circle) = self.enter_relays(&mut state, submission) {
             self.slot().leave(number);
             return Err(self.circular(submission, circle));
         }
@@ -47,12 +47,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
             true => state.turns.begin(this_thread()),
             false => None,
         };
-        state.held.push_back(HeldSubmission {
-            number,
+        let held = HeldSubmission {
             edges: Some(edges),
             work: Work::ToRecord(work.store()),
-            relays: submission.take_relays(),
-        });
+        };
+        state.held.push_back(number, held);
         if self.note_held() {
             drop(state);
             self.guard_held();
@@ -92,13 +91,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // for blockers must find it.
         let _ = self.slot().enter(submission.number, &edges);
         HeldSubmission {
-            number: submission.number,
             edges: Some(edges),
             work: match retry {
                 Retry::Timer => Work::ToRecord(work.store()),
                 Retry::Unlock => Work::Recorded(Box::new(std::mem::take(&mut submission.keep))),
             },
-            relays: submission.take_relays(),
         }
     }
 
@@ -117,54 +114,37 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 return;
             }
             state.turns.begin_check();
-            let Some(mut first) = state.held.pop_front() else {
+            let Some((number, mut first)) = state.held.pop_front() else {
                 self.held_guard().note_empty();
                 state.turns.end(turn);
                 return;
             };
-            let mut submission = self.submission(first.number, first.edges.as_deref());
-            if !self.can_go(&submission) {
-                submission.look_again();
-            }
-            let goes = match first.work {
-                Work::Recorded(_) => true,
-                // A lost driver may still take it.
-                _ => self.loss().is_none() && self.can_go(&submission),
-            };
-            let obstacle = match goes {
-                true => None,
-                false => self.judge(first.number, first.edges.as_deref()),
+            let obstacle = match first.work {
+                Work::ToRecord(_) => self.judge(number, first.edges.as_deref()),
+                // The driver knows what it waits for.
+                Work::Recorded(_) => None,
             };
             let left = match obstacle {
-                None if goes => {
+                None => {
                     drop(state);
-                    let (work, relays) = (&mut first.work, &mut first.relays);
-                    let outcome = self.send_held(turn, &mut submission, work, relays);
+                    let mut submission = self.submission(number, first.edges.as_deref());
+                    let outcome = self.send_held(turn, &mut submission, &mut first.work);
                     let keep = std::mem::take(&mut submission.keep);
                     drop(submission);
-                    self.finish_held(outcome, first, keep)
-                }
-                // It has come just now.
-                None => {
-                    drop(submission);
-                    state.held.push_front(first);
-                    continue;
+                    self.finish_held(outcome, number, first, keep)
                 }
                 Some(Obstacle::Skip(cause)) => {
-                    drop((submission, state));
-                    let keep = first.work.take_keep();
-                    self.skip(first, keep, &cause);
+                    drop(state);
+                    self.skip(number, first, Keep::default(), &cause);
                     Some(turn)
                 }
                 Some(Obstacle::Blocked(missing)) => {
-                    drop(submission);
-                    state.held.push_front(first);
+                    state.held.push_front(number, first);
                     drop(state);
                     self.park(missing, turn)
                 }
                 Some(Obstacle::Full) => {
-                    drop(submission);
-                    state.held.push_front(first);
+                    state.held.push_front(number, first);
                     drop(state);
                     self.wait_for_budget(turn)
                 }
@@ -175,7 +155,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// The held submission `number` with its ports, in the form in which it is judged and sent.
+    /// The held submission `number` with its ports, as it is sent.
     fn submission<'s>(&self, number: u64, edges: Option<&'s Edges>) -> Submission<'s> {
         let mut submission = Submission::new();
         submission.number = number;
@@ -211,37 +191,26 @@ impl<E: Enqueue> SubmissionQueue<E> {
         turn: Turn<E>,
         submission: &mut Submission<'_>,
         work: &mut Work<E>,
-        relays: &mut Vec<RelayEntry>,
     ) -> Outcome<E> {
         // The releasing thread may be in a call that has nothing to do with this submission.
         let _foreign_work = ForeignWorkScope::new();
-        if matches!(work, Work::ToRecord(_)) {
-            submission.leave_out_failed();
+        match work {
+            Work::ToRecord(work) => {
+                submission.leave_out_failed();
+                self.send(turn, submission, &mut **work)
+            }
+            Work::Recorded(keep) => {
+                submission.keep = std::mem::take(keep);
+                self.send_recorded(turn, submission)
+            }
         }
-        submission.keep = work.take_keep();
-        if let Some(host) = &mut submission.host {
-            std::mem::swap(&mut host.relays, relays);
-        }
-        let mut nothing = Nothing;
-        let to_record: Option<&mut dyn Record<E>> = match work {
-            Work::ToRecord(work) => Some(&mut **work),
-            Work::Skipped(_) => Some(&mut nothing),
-            Work::Recorded(_) => None,
-        };
-        let outcome = match to_record {
-            Some(work) => self.send(turn, submission, work),
-            None => self.send_recorded(turn, submission),
-        };
-        if let Some(host) = &mut submission.host {
-            std::mem::swap(&mut host.relays, relays);
-        }
-        outcome
     }
 
     /// Ends what [`SubmissionQueue::send_held`] has begun. `None` if the turn has ended.
     fn finish_held(
         self: &Arc<Self>,
         outcome: Outcome<E>,
+        number: u64,
         mut held: HeldSubmission<E>,
         keep: Keep,
     ) -> Option<Turn<E>> {
@@ -256,14 +225,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     let recorded = Work::Recorded(Box::new(keep));
                     let work = std::mem::replace(&mut held.work, recorded);
                     run_contained(|| drop(work));
-                } else if let Work::Skipped(kept) = &mut held.work {
-                    **kept = keep;
                 }
-                self.put_back(turn, held, retry)
+                self.put_back(turn, number, held, retry)
             }
             Outcome::Refused(turn, error) => {
                 // No caller is left to take the error, so the waiters get it.
-                self.skip(held, keep, &error.into_cause());
+                self.skip(number, held, keep, &error.into_cause());
                 Some(turn)
             }
         }
@@ -275,10 +242,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn put_back(
         self: &Arc<Self>,
         turn: Turn<E>,
+        number: u64,
         held: HeldSubmission<E>,
         retry: Retry,
     ) -> Option<Turn<E>> {
-        let mut state = self.hold_first(held);
+        let mut state = self.hold_first(number, held);
         let left = match retry {
             Retry::Unlock => state.turns.try_end(turn),
             // Another try judges it again anyway.
@@ -300,24 +268,27 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// the front. So it counts for [`Enqueue::MAX_IN_FLIGHT`].
     ///
     /// If it is skipped already, the driver takes not even its number, and the queue fails.
-    fn skip(&self, held: HeldSubmission<E>, keep: Keep, cause: &Failure) {
-        let number = held.number;
+    fn skip(&self, number: u64, held: HeldSubmission<E>, mut keep: Keep, cause: &Failure) {
+        // The driver may still use the objects.
+        self.keep(number, &mut keep);
         if held.edges.is_none() {
             self.slot().leave(number);
-            // The driver may still use the objects, so they live as long as the queue.
-            self.lock().in_flight.add_kept(number, keep);
             self.own_shared().fail(cause.clone());
             return;
         }
         self.skipped().add(number, cause).tell();
-        self.end_skipped(held, cause);
-        drop(self.hold_first(HeldSubmission::skipped(number, keep)));
+        self.end_skipped(number, held, cause);
+        drop(self.hold_first(number, HeldSubmission::skipped()));
     }
 
     /// Holds a submission before all others. Returns the lock.
-    pub(super) fn hold_first(&self, held: HeldSubmission<E>) -> MutexGuard<'_, State<E>> {
+    pub(super) fn hold_first(
+        &self,
+        number: u64,
+        held: HeldSubmission<E>,
+    ) -> MutexGuard<'_, State<E>> {
         let mut state = self.lock();
-        state.held.push_front(held);
+        state.held.push_front(number, held);
         if self.note_held() {
             drop(state);
             self.guard_held();
@@ -327,11 +298,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Fails the signals of a skipped submission, and drops what it had.
-    fn end_skipped(&self, gone: HeldSubmission<E>, cause: &Failure) {
+    fn end_skipped(&self, number: u64, gone: HeldSubmission<E>, cause: &Failure) {
         if let Some(edges) = &gone.edges {
             edges.fail(cause);
         }
-        drop(self.slot().reduce(gone.number));
+        self.forget_relays(number);
+        drop(self.slot().reduce(number));
         run_contained(|| drop(gone));
     }
 
@@ -402,8 +374,10 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
         {
             let mut state = self.lock();
             let first = state.held.first();
-            let first = first.filter(|first| matches!(first.work, Work::ToRecord(_)));
-            if first.is_some_and(|first| first.number == number) && !state.turns.request_check() {
+            let is_first = first.is_some_and(|(first, held)| {
+                first == number && matches!(held.work, Work::ToRecord(_))
+            });
+            if is_first && !state.turns.request_check() {
                 return self.check(state);
             }
             let Some(held) = state.held.get_mut(number) else {
@@ -428,11 +402,11 @@ impl<E: Enqueue> Holder for SubmissionQueue<E> {
                 return;
             };
             cause = found;
-            gone = std::mem::replace(held, HeldSubmission::skipped(number, Keep::default()));
+            gone = std::mem::replace(held, HeldSubmission::skipped());
             told = self.skipped().add(number, &cause);
         }
         told.tell();
-        self.end_skipped(gone, &cause);
+        self.end_skipped(number, gone, &cause);
     }
 }
 

@@ -1,25 +1,61 @@
-//! The signals that the host makes for a queue: noted, forgotten and waited for.
+//! The signals that the host makes for a queue: listed, started, forgotten and waited for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::relay::Relay;
+use super::state::State;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
+use crate::base::blockers::Blockers;
 use crate::base::error::{Error, Result};
-use crate::base::run::are_wakes_deferred;
+use crate::base::run::{Wake, are_wakes_deferred, wake_all};
 use crate::base::sync::Instant;
 use crate::driver::enqueue::Enqueue;
+use crate::held::RelayEntry;
 use crate::timeline::point::Point;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Notes the host signals of a submission, before the driver has it.
-    pub(super) fn note_relays(&self, submission: &Submission<'_>) {
-        let dropped = self.lock().relays.add(submission);
-        drop(dropped);
+    /// Enters the host signals of a submission into the graph of held submissions.
+    ///
+    /// # Errors
+    /// The circle that one of them would close. No signal is in the graph then.
+    #[cold]
+    pub(super) fn enter_relays(
+        &self,
+        state: &mut State<E>,
+        submission: &Submission<'_>,
+    ) -> Result<(), Blockers> {
+        let number = submission.number;
+        for &(of, claim) in submission.host_signals() {
+            match RelayEntry::take(self.origin().clone(), number, of.clone(), claim) {
+                Ok(entry) => state.relays.add(number, of, claim.upto, entry),
+                Err(circle) => {
+                    // The caller has handles of the timelines.
+                    drop(state.relays.forget(number));
+                    return Err(circle);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Forgets the host signals of submission `number`, which was refused.
+    /// Starts the host signals of a submission that the driver has.
+    #[cold]
+    pub(super) fn start_relays(&self, submission: &Submission<'_>) {
+        let settled = self.lock().relays.prune();
+        drop(settled);
+        for &(of, claim) in submission.host_signals() {
+            let entry = self.lock().relays.take_entry(submission.number, of);
+            let relay = Relay::new(self.own_shared(), submission.number, of, claim, entry);
+            wake_all([relay as Arc<dyn Wake>]);
+        }
+    }
+
+    /// Forgets the host signals of submission `number`, which was refused or skipped.
     pub(super) fn forget_relays(&self, number: u64) {
-        self.lock().relays.forget(number);
+        let forgotten = self.lock().relays.forget(number);
+        drop(forgotten);
     }
 
     /// Waits until the host has made its signals of all submissions up to `number`, which have
@@ -57,13 +93,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<()> {
         let next = || self.lock().relays.first_upto(number);
         while let Some(next) = next() {
+            let (relayed, value) = next;
             // Not under the lock, because this may be the last reference to the timeline.
-            let (of, value) = next.signal();
+            let of = relayed.upgrade();
             let of = of.as_ref();
             if of.is_some() && !is_settled(Point { of, value })? {
                 break;
             }
-            self.lock().relays.remove_first(&next);
+            let settled = self.lock().relays.remove_first(&relayed, value);
+            drop(settled);
         }
         Ok(())
     }

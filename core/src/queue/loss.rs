@@ -94,9 +94,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
             // So the wake below judges the first submission, whatever it lacks.
             state.missing = 0;
             let first = state.held.first();
-            let recorded = first.filter(|first| matches!(first.work, Work::Recorded(_)));
-            let recorded = recorded.and_then(|first| first.edges.clone());
-            let number = first.map_or(0, |first| first.number);
+            let recorded = first.filter(|(_, first)| matches!(first.work, Work::Recorded(_)));
+            let recorded = recorded.and_then(|(_, first)| first.edges.clone());
+            let number = first.map_or(0, |(number, _)| number);
             (number, state.held.len(), recorded)
         };
         // The driver may never take a recorded submission, because the application may keep the

@@ -1,9 +1,9 @@
 //! Signals that the host makes for a queue without a port on its device.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use super::submission::Submission;
 use crate::base::run::Wake;
 use crate::base::stage::Stage;
 use crate::held::RelayEntry;
@@ -66,22 +66,14 @@ impl Wake for Relay {
 pub(super) const FIRST_PRUNE: usize = 64;
 
 /// A signal that the host will make for submission `number`.
-#[derive(Clone)]
+///
+/// Dropped without the queue's lock, because its entry may be the last reference to a timeline.
 pub(super) struct OutstandingRelay {
     number: u64,
     of: Weak<Shared>,
     value: u64,
-}
-
-impl OutstandingRelay {
-    /// The timeline, if it has not been dropped, and the value.
-    pub(super) fn signal(&self) -> (Option<Arc<Shared>>, u64) {
-        (self.of.upgrade(), self.value)
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        self.number == other.number && Weak::ptr_eq(&self.of, &other.of)
-    }
+    /// Its entry in the graph of held submissions, until the driver has the submission.
+    entry: Option<RelayEntry>,
 }
 
 /// The signals that the host will make for a queue, in order.
@@ -93,49 +85,75 @@ pub(super) struct Relays {
 }
 
 impl Relays {
-    /// Adds the host signals of a submission.
-    ///
-    /// Returns timelines to be dropped without the lock.
-    pub(super) fn add(&mut self, submission: &Submission<'_>) -> Vec<Arc<Shared>> {
-        // These may be the last references to their timelines.
+    /// Adds a signal of submission `number`, which is the last one of the queue.
+    pub(super) fn add(&mut self, number: u64, of: &Arc<Shared>, value: u64, entry: RelayEntry) {
+        self.list.push_back(OutstandingRelay {
+            number,
+            of: Arc::downgrade(of),
+            value,
+            entry: Some(entry),
+        });
+    }
+
+    /// Removes settled signals if the list is long. Returns what must be dropped without the lock.
+    pub(super) fn prune(&mut self) -> Vec<(Arc<Shared>, Option<RelayEntry>)> {
         let mut dropped = Vec::new();
-        let signals = submission.host_signals().iter();
-        self.list
-            .extend(signals.map(|(of, claim)| OutstandingRelay {
-                number: submission.number,
-                of: Arc::downgrade(of),
-                value: claim.upto,
-            }));
         if self.list.len() >= self.prune_at.max(FIRST_PRUNE) {
-            self.list.retain(|relayed| {
+            self.list.retain_mut(|relayed| {
+                // An entry keeps its timeline.
                 let Some(of) = relayed.of.upgrade() else {
                     return false;
                 };
                 let standing = of.standing(relayed.value);
-                dropped.push(of);
-                matches!(standing, Standing::Open | Standing::Pending)
+                let is_open = matches!(standing, Standing::Open | Standing::Pending);
+                let entry = match is_open {
+                    true => None,
+                    false => relayed.entry.take(),
+                };
+                dropped.push((of, entry));
+                is_open
             });
             self.prune_at = 2 * self.list.len();
         }
         dropped
     }
 
+    /// The indices of the signals of submission `number`.
+    fn of_submission(&self, number: u64) -> Range<usize> {
+        let from = self.list.partition_point(|one| one.number < number);
+        let upto = self.list.partition_point(|one| one.number <= number);
+        from..upto
+    }
+
+    /// Takes out the graph entry of the signal of `of` by submission `number`.
+    pub(super) fn take_entry(&mut self, number: u64, of: &Arc<Shared>) -> Option<RelayEntry> {
+        let signals = self.of_submission(number);
+        let mut signals = self.list.range_mut(signals);
+        let signal = signals.find(|one| one.of.as_ptr() == Arc::as_ptr(of))?;
+        signal.entry.take()
+    }
+
     /// Removes the signals of submission `number`.
-    pub(super) fn forget(&mut self, number: u64) {
-        self.list.retain(|relayed| relayed.number != number);
+    pub(super) fn forget(&mut self, number: u64) -> Vec<OutstandingRelay> {
+        self.list.drain(self.of_submission(number)).collect()
     }
 
     /// The first signal, if it is of a submission up to `number`.
-    pub(super) fn first_upto(&self, number: u64) -> Option<OutstandingRelay> {
+    pub(super) fn first_upto(&self, number: u64) -> Option<(Weak<Shared>, u64)> {
         let first = self.list.front();
-        first.filter(|first| first.number <= number).cloned()
+        let first = first.filter(|first| first.number <= number)?;
+        Some((first.of.clone(), first.value))
     }
 
-    /// Removes the first signal, if it is `relay`.
-    pub(super) fn remove_first(&mut self, relay: &OutstandingRelay) {
-        if self.list.front().is_some_and(|front| front.is(relay)) {
-            self.list.pop_front();
-        }
+    /// Removes the first signal, if it is `value` of `of`.
+    pub(super) fn remove_first(
+        &mut self,
+        of: &Weak<Shared>,
+        value: u64,
+    ) -> Option<OutstandingRelay> {
+        let front = self.list.front()?;
+        let is_it = front.value == value && Weak::ptr_eq(&front.of, of);
+        is_it.then(|| self.list.pop_front())?
     }
 
     /// The length of the list, and its capacity.

@@ -2,9 +2,8 @@
 //!
 //! The steps are in this order:
 //!
-//! 1. `note`: the submission is listed for a loss of another device that it waits for, for a thread
-//!    that waits for an idle queue, and for readers of times. The driver may finish it before the
-//!    next step.
+//! 1. `note`: the submission is listed for a loss of another device that it waits for, and for
+//!    readers of times. The driver may finish it before the next step.
 //! 2. `hand_over`: the driver records the submission and takes it.
 //! 3. `keep`: the queue keeps what the submission needs, before its position is pending. So a
 //!    thread that waits for the position finds it.
@@ -22,13 +21,12 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::relay::Relay;
-use super::submission::{OnHost, Submission};
+use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
 use super::turn::Turn;
 use super::work::Record;
 use crate::base::error::{Error, Failure};
-use crate::base::run::{Wake, panic_message, wake_all};
+use crate::base::run::{Wake, panic_message};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
@@ -77,7 +75,7 @@ struct Noted {
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Records a submission that is ready, and hands it to the driver.
     ///
-    /// If the driver takes it, its `keep` and its `relays` are empty after that.
+    /// If the driver takes it, its `keep` is empty after that.
     #[inline(never)]
     pub(super) fn send(
         self: &Arc<Self>,
@@ -121,9 +119,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
     fn note(&self, submission: &Submission<'_>, noted: &mut Noted) -> Result<(), Box<Error>> {
         noted.stamp = self.note_times(submission)?;
         noted.lost = self.note_dependent(submission);
-        if !submission.host_signals().is_empty() {
-            self.note_relays(submission);
-        }
         Ok(())
     }
 
@@ -247,7 +242,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         let number = submission.number;
-        let units = self.keep(number, &mut submission.keep);
+        let units = self.budget().map_or(0, |_| submission.keep.units());
+        self.keep(number, &mut submission.keep);
         if submission.was_held {
             // From now on others wait for the driver, and not for this submission.
             self.slot().leave(number);
@@ -258,8 +254,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             signal.of.wake_promoted();
         }
         self.own_shared().wake_promoted();
-        if let Some(host) = &mut submission.host {
-            self.start_relays(number, host);
+        if !submission.host_signals().is_empty() {
+            self.start_relays(submission);
         }
         Outcome::Pending(turn)
     }
@@ -272,16 +268,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.forget_times(submission);
     }
 
-    /// Keeps the objects of a submission until it has finished. Returns the budget that it takes.
+    /// Keeps the objects of a submission until it has finished.
     #[inline(always)]
-    fn keep(&self, number: u64, keep: &mut Keep) -> u64 {
-        let units = self.budget().map_or(0, |_| keep.units());
+    pub(super) fn keep(&self, number: u64, keep: &mut Keep) {
         if !keep.is_empty() {
             let kept = std::mem::take(keep);
             self.lock().in_flight.add_kept(number, kept);
             self.checks().note_kept(number);
         }
-        units
     }
 
     /// Promotes the signals of a submission, then its position.
@@ -317,15 +311,5 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         self.held_guard().note_empty();
         state.turns.try_end(turn)
-    }
-
-    /// Starts the signals that the host makes once the submission has finished.
-    #[cold]
-    fn start_relays(&self, number: u64, host: &mut OnHost<'_>) {
-        let mut entries = std::mem::take(&mut host.relays).into_iter();
-        for &(of, claim) in &host.signals {
-            let relay = Relay::new(self.own_shared(), number, of, claim, entries.next());
-            wake_all([relay as Arc<dyn Wake>]);
-        }
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::base::stage::Stage;
 use crate::driver::keep::Keep;
-use crate::held::{Edges, RelayEntry};
+use crate::held::Edges;
 use crate::port::Port;
 use crate::timeline::point::{NativePoint, Point};
 use crate::timeline::state::{Interval, Shared};
@@ -24,8 +24,7 @@ pub(super) struct Submission<'s> {
     pub(super) is_ready: bool,
     /// True if others must know of it before the driver has it.
     ///
-    /// It waits for another device or process, the times of its signals are written, or the host
-    /// makes signals for it.
+    /// It waits for another device or process, or the times of its signals are written.
     pub(super) must_be_noted: bool,
     /// The waits of the device. Each must be pending before the submission goes to the driver.
     pub(super) waits: NativePoints<'s>,
@@ -48,8 +47,6 @@ pub(super) struct OnHost<'s> {
     pub(super) waits: SmallVec<[(&'s Arc<Shared>, u64); 2]>,
     /// Made once the submission has finished. The interval is empty until it is claimed.
     pub(super) signals: SmallVec<[(&'s Arc<Shared>, Interval); 2]>,
-    /// The entry of each signal in the graph of held submissions.
-    pub(super) relays: Vec<RelayEntry>,
 }
 
 impl<'s> Submission<'s> {
@@ -93,7 +90,6 @@ impl<'s> Submission<'s> {
         value: u64,
     ) {
         let Some(port) = port else {
-            self.must_be_noted = true;
             let (above, upto) = (value, value);
             self.on_host().signals.push((of, Interval { above, upto }));
             return;
@@ -151,12 +147,6 @@ impl<'s> Submission<'s> {
     #[inline]
     pub(super) fn host_signals(&self) -> &[(&'s Arc<Shared>, Interval)] {
         self.host.as_ref().map_or(&[], |host| &host.signals)
-    }
-
-    /// Takes out the entries of the host's signals in the graph of held submissions.
-    pub(super) fn take_relays(&mut self) -> Vec<RelayEntry> {
-        let host = self.host.as_mut();
-        host.map_or_else(Vec::new, |host| std::mem::take(&mut host.relays))
     }
 
     /// The claims of all signals, first those of the device.

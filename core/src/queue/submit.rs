@@ -17,7 +17,6 @@ use crate::base::run::DeferWakes;
 use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
-use crate::held::RelayEntry;
 use crate::timeline::point::{NativePoint, Point, Signal};
 use crate::timeline::state::{Interval, Shared};
 
@@ -59,16 +58,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Outcome::Pending(Some(turn)) => self.release_held(turn, self.lock()),
             Outcome::NotYet(turn, retry) => {
                 let held = self.hold_sent(&mut submission, waits, work, retry);
-                if let Some(turn) = self.put_back(turn, held, retry) {
+                if let Some(turn) = self.put_back(turn, number, held, retry) {
                     self.release_held(turn, self.lock());
                 }
                 return Ok(self.submitted(number));
             }
             Outcome::Refused(turn, error) => {
-                drop(submission.take_relays());
                 submission.withdraw();
-                let rest = HeldSubmission::skipped(number, submission.keep);
-                self.release_held(turn, self.hold_first(rest));
+                self.keep(number, &mut submission.keep);
+                let rest = self.hold_first(number, HeldSubmission::skipped());
+                self.release_held(turn, rest);
                 return Err(error);
             }
         }
@@ -152,7 +151,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         if is_next && self.can_go(submission) {
             if submission.host.is_some() {
-                let entered = self.enter_relays(submission);
+                let entered = self.enter_relays(&mut state, submission);
                 entered.map_err(|circle| self.circular(submission, circle))?;
             }
             self.take_number(&mut state, submission.number);
@@ -160,24 +159,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         self.hold(state, waits, submission, work)?;
         Ok(None)
-    }
-
-    /// Enters the signals that the host will make into the graph of held submissions.
-    ///
-    /// # Errors
-    /// The circle that one of them would close. No signal is in the graph then.
-    #[inline(never)]
-    pub(super) fn enter_relays(&self, submission: &mut Submission<'_>) -> Result<(), Blockers> {
-        let number = submission.number;
-        let mut relays = Vec::new();
-        for &(of, claim) in submission.host_signals() {
-            let relay = RelayEntry::take(self.origin().clone(), number, of.clone(), claim);
-            relays.push(relay?);
-        }
-        if let Some(host) = &mut submission.host {
-            host.relays = relays;
-        }
-        Ok(())
     }
 
     /// The refusal of a submission that would wait for itself. Withdraws its claims.

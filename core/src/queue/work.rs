@@ -106,18 +106,4 @@ pub(super) enum Work<E: Enqueue> {
     ToRecord(Box<dyn Record<E>>),
     /// To hand it to the driver. It is recorded and keeps these objects.
     Recorded(Box<Keep>),
-    /// To hand its number to the driver, because it is skipped or was refused.
-    ///
-    /// The driver may still use these objects of it.
-    Skipped(Box<Keep>),
-}
-
-impl<E: Enqueue> Work<E> {
-    /// Takes out the objects that the submission keeps already.
-    pub(super) fn take_keep(&mut self) -> Keep {
-        match self {
-            Self::ToRecord(_) => Keep::default(),
-            Self::Recorded(keep) | Self::Skipped(keep) => std::mem::take(keep),
-        }
-    }
 }
