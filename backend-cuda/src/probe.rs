@@ -26,6 +26,7 @@ const FILE_DESCRIPTORS_OF_MEMORY: u32 = 103;
 const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
 const IPC_EVENT_SUPPORTED: u32 = 125;
+const VULKAN_CIG_SUPPORTED: u32 = 138;
 
 /// A device that can be opened, or the reason why it cannot.
 #[derive(Debug)]
@@ -303,11 +304,25 @@ impl Driver {
             calibrated_clock,
             stream_memory_ops: memory_ops,
             stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES)?,
+            cuda_in_graphics: can(VULKAN_CIG_SUPPORTED)?,
             max_value_difference: u64::MAX,
             exports,
             imports,
             queues: vec![family],
             limits,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::driver::emulated::device_with;
+    use crate::driver::table::Optional;
+
+    /// The emulated driver says yes to every attribute. The suite compares with a driver's no.
+    #[test]
+    fn cuda_in_graphics_is_what_the_driver_says() {
+        let device = device_with(Optional::none());
+        assert!(device.info().capabilities.cuda_in_graphics);
     }
 }

@@ -206,6 +206,7 @@ fn capabilities(info: &Info, calibration: &Calibration) -> Vec<(&'static str, St
         ),
         ("stream memory ops", yes(can.stream_memory_ops)),
         ("stream memory flush", yes(can.stream_memory_flush)),
+        ("CUDA in graphics", yes(can.cuda_in_graphics)),
         ("exports", names(&can.exports)),
         ("imports", names(&can.imports)),
         ("queues", queues.join(", ")),
@@ -295,6 +296,7 @@ fn to_json(inventory: &Inventory) -> Value {
                     "calibration_unchecked": calibration.unchecked,
                     "stream_memory_ops": can.stream_memory_ops,
                     "stream_memory_flush": can.stream_memory_flush,
+                    "cuda_in_graphics": can.cuda_in_graphics,
                     "exports": names(&can.exports),
                     "imports": names(&can.imports),
                     "queues": can.queues.iter().map(|family| json!({

@@ -82,6 +82,9 @@ pub(crate) struct PhysicalDevice {
     extensions: Vec<&'static CStr>,
 }
 
+/// An extension that ash does not have: CUDA in the context of a `VkDevice`.
+const EXTERNAL_COMPUTE_QUEUE: &CStr = c"VK_NV_external_compute_queue";
+
 /// The most driver queues that are created in one family. Logical queues share them.
 const QUEUES_PER_FAMILY: u32 = 16;
 
@@ -391,6 +394,7 @@ impl PhysicalDevice {
                 "its driver does not tell which clocks it calibrates: {failed}"
             ));
         }
+        self.info.capabilities.cuda_in_graphics = offered.contains(EXTERNAL_COMPUTE_QUEUE);
         self.info.capabilities.driver_queues = true;
         self.info.capabilities.binary_semaphores = true;
         self.info.capabilities.native_timelines = timelines == vk::TRUE;

@@ -179,6 +179,12 @@ const CHECKS: &[Check] = &[
         look: pair::memory,
     },
     Check {
+        id: "own-context",
+        about: "CUDA runs in a context of its own, whether or not it could run in Vulkan's",
+        needs: &["same-gpu"],
+        look: pair::own_context,
+    },
+    Check {
         id: "exchange",
         about: "CUDA writes shared memory, and Vulkan reads it behind a shared timeline",
         needs: &["semaphores", "memory"],

@@ -91,6 +91,19 @@ pub(super) fn memory(facts: &Facts) -> Outcome {
     )
 }
 
+/// Tells whether CUDA could run in Vulkan's context. Finds nothing, because sharing works without.
+pub(super) fn own_context(facts: &Facts) -> Outcome {
+    let answer = |found: &Found| match found.info().capabilities.cuda_in_graphics {
+        true => "yes",
+        false => "no",
+    };
+    let (cuda, vulkan) = pair(facts).map_or(("no", "no"), |(c, v)| (answer(c), answer(v)));
+    Outcome::ok(format!(
+        "CUDA in Vulkan's own context, which Syncline does not need: CUDA says {cuda} \
+         (CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED, 138), Vulkan says {vulkan} (VK_NV_external_compute_queue)"
+    ))
+}
+
 /// Vulkan exports, and CUDA imports. `limit` is Vulkan's name of what it cannot do.
 fn passes(facts: &Facts, kind: HandleKind, objects: &str, limit: &str) -> Outcome {
     let Some((cuda, vulkan)) = pair(facts) else {

@@ -196,6 +196,11 @@ pub struct Capabilities {
     pub stream_memory_ops: bool,
     /// True if a stream's wait can order later reads after remote writes (flush).
     pub stream_memory_flush: bool,
+    /// True if the driver can run CUDA in the context of a `VkDevice`. Syncline does not use it.
+    ///
+    /// On CUDA the attribute `CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED` (138), on Vulkan the
+    /// extension `VK_NV_external_compute_queue`.
+    pub cuda_in_graphics: bool,
     /// The largest legal difference between a timeline's value and an outstanding wait or signal.
     pub max_value_difference: u64,
     /// The kinds of handle as which the driver can export objects of this device.

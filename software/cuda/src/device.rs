@@ -254,8 +254,9 @@ mod tests {
         for asked in [19, 41, 102, 103, 114, 122, 125] {
             assert_eq!(attribute(asked), Ok(1), "{asked}");
         }
-        // No prohibited compute mode, no flush of remote writes, no memory pools.
-        for asked in [20, 98, 115] {
+        // No prohibited compute mode, flush of remote writes, memory pools, or CUDA in Vulkan's
+        // context.
+        for asked in [20, 98, 115, 138] {
             assert_eq!(attribute(asked), Ok(0), "{asked}");
         }
         assert_eq!(attribute(0), Err(Code::INVALID_VALUE));

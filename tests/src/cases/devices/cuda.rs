@@ -484,6 +484,8 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
     const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
     const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+    const VULKAN_CIG_SUPPORTED: u32 = 138;
+    const INVALID_VALUE: u32 = 1;
     type Attribute = unsafe extern "C" fn(*mut i32, u32, sys::CUdevice) -> u32;
     let (mut gpu, mut uuid) = (0, sys::CUuuid { bytes: [0; 16] });
     let _current = Current::make(device.raw_context())?;
@@ -537,12 +539,19 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
             can.stream_memory_ops,
             "memory operations",
         ),
+        (
+            VULKAN_CIG_SUPPORTED,
+            can.cuda_in_graphics,
+            "CUDA in graphics",
+        ),
     ] {
         let mut value = 0;
         // SAFETY: writes one integer.
         let code = unsafe { attribute(&raw mut value, number, gpu) };
+        // A driver before CUDA 12.9 rejects the last number.
+        let is_known = code == 0 || (code == INVALID_VALUE && number == VULKAN_CIG_SUPPORTED);
         check!(
-            code == 0 && said == (value != 0),
+            is_known && said == (value != 0),
             "{what}: {said}, and the driver says {value} ({code})"
         );
     }

@@ -425,6 +425,20 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
         info.luid
     );
     let can = &info.capabilities;
+    // SAFETY: as above.
+    let offered = unsafe {
+        let instance = device.instance();
+        instance.enumerate_device_extension_properties(device.physical())
+    };
+    let offered = offered.map_err(Error::work)?;
+    let joins = |offered: &vk::ExtensionProperties| {
+        offered.extension_name_as_c_str() == Ok(c"VK_NV_external_compute_queue")
+    };
+    check!(
+        can.cuda_in_graphics == offered.iter().any(joins),
+        "CUDA in graphics: {}",
+        can.cuda_in_graphics
+    );
     check!(
         can.max_value_difference == timelines.max_timeline_semaphore_value_difference,
         "values may differ by {}",
