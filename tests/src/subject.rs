@@ -340,6 +340,14 @@ pub trait Subject: Clone + Send + Sync + 'static {
         of.claim_after(value, own_wait)
     }
 
+    /// [`Timeline::signalled_by_others`].
+    ///
+    /// # Errors
+    /// Same errors.
+    fn signalled_by_others(&self, of: &Timeline, value: u64) -> Result<()> {
+        of.signalled_by_others(value)
+    }
+
     /// [`Point::is_reached`].
     ///
     /// # Errors

@@ -102,18 +102,27 @@ impl Device {
         Inner::new(native, physical, object, &info.queues).map(Self::of)
     }
 
-    /// Adopts a timeline semaphore of the application. Returns its port and its value.
+    /// Adopts a timeline semaphore of the application or of another library. Returns its port and
+    /// its value.
     ///
-    /// Start the timeline at that value.
+    /// Start the timeline at that value. Signal operations of others may be pending. Then call
+    /// [`Timeline::signalled_by_others`] with the highest value that they signal.
     ///
     /// # Errors
     /// A driver error.
     ///
     /// # Safety
-    /// `semaphore` is a timeline semaphore of this device, without a pending signal operation. From
-    /// now on it is signalled only through the timeline made of it, or under that timeline's
-    /// claims. If `owned`, nothing else destroys it, not even after an error. If not, the semaphore
-    /// outlives the timeline, its points, and every submission that uses it.
+    /// `semaphore` is a timeline semaphore of this device. If `owned`, nothing else destroys it,
+    /// not even after an error. If not, the semaphore outlives the timeline, its points, and every
+    /// submission that uses it.
+    ///
+    /// From now on the semaphore is signalled only in these ways. Each of them orders the signals,
+    /// so that the counter only grows:
+    /// * through the timeline made of it,
+    /// * under that timeline's claims,
+    /// * by others, to values that [`Timeline::signalled_by_others`] notes before the next signal
+    ///   of the timeline is submitted or claimed. Their first signal after one of the timeline
+    ///   waits for that one.
     pub unsafe fn adopt_semaphore(
         &self,
         semaphore: vk::Semaphore,
@@ -123,7 +132,7 @@ impl Device {
         // SAFETY: the caller guarantees it.
         let semaphore = unsafe { Semaphore::adopt(self.inner(), semaphore, owned) };
         let value = semaphore.value()?;
-        Ok((semaphore.attach(value), value))
+        Ok((semaphore.attach(value).signalled_elsewhere(true), value))
     }
 
     /// The raw semaphore to wait for `point` in a submission that the application makes itself.

@@ -46,6 +46,8 @@ pub struct Step {
     pub reached: u64,
     /// The highest pending value.
     pub pending: u64,
+    /// The highest value that others have promised to signal (T2), if there is one.
+    pub promised: Option<u64>,
     /// What will signal the value.
     pub by: Signaller,
 }
@@ -80,7 +82,7 @@ pub enum Signaller {
         /// The process id.
         id: u32,
     },
-    /// The other end of a descriptor, or another user of an imported timeline.
+    /// The other end of a descriptor, or others that signal an adopted or imported timeline.
     Outside,
     /// No submission has claimed the value yet.
     None,
@@ -142,6 +144,7 @@ impl fmt::Display for Step {
             timeline,
             value,
             reached,
+            promised,
             by,
             ..
         } = self;
@@ -150,6 +153,10 @@ impl fmt::Display for Step {
             Signaller::None => write!(f, "has no signal for {value} yet"),
             Signaller::Never { cause } => write!(f, "will never reach {value}: {cause}"),
             by => write!(f, "is to be signalled to {value} by {by}"),
+        }?;
+        match promised {
+            Some(promised) => write!(f, ", and others have promised it up to {promised}"),
+            None => Ok(()),
         }
     }
 }
@@ -244,11 +251,18 @@ mod tests {
                 value: 2,
                 reached: 1,
                 pending: 1,
+                promised: None,
                 by: by.clone(),
             };
             assert_eq!(step.to_string(), format!("{timeline} (at 1) {clause}"));
             steps.push(step);
         }
+        let promised = Step {
+            promised: Some(1),
+            ..steps[1].clone()
+        };
+        let expected = format!("{}, and others have promised it up to 1", steps[1]);
+        assert_eq!(promised.to_string(), expected);
         let text = Blockers::new(steps).to_string();
         assert_eq!(text.split("; ").count(), all.len(), "{text}");
     }

@@ -36,6 +36,7 @@ pub(crate) fn step(of: &Shared, value: u64, by: Signaller) -> Step {
         value,
         reached: of.reached(),
         pending: of.pending(),
+        promised: of.promised(),
         by,
     }
 }
@@ -76,6 +77,7 @@ fn walk<'p>(
         news |= has_news(&of, refreshed);
         let by = match of.standing(value) {
             Standing::Reached => continue,
+            Standing::Pending if of.is_promised(value) => Signaller::Outside,
             Standing::Pending => Signaller::Driver {
                 queue: of.last_submitter(),
             },

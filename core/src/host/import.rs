@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::backend::{Attachment, Device as _, Watch as _};
 use crate::host::descriptor::{Descriptor, Kind};
 use crate::host::device::Device;
+use crate::port::attachment::Nature;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::Shared;
 use crate::{
@@ -63,6 +64,7 @@ impl Device {
         let port = Descriptor::new(object.clone(), kind, descriptor);
         let attachment = Attachment::new(self.id(), 0, port)
             .watched_by(poller)
+            .of_nature(Nature::Descriptor)
             .signalled_elsewhere(true);
         let of = Arc::new(Shared::new(object, 0, attachment, Box::default()));
         // The holder of the other end signals it. This is the only claim that the timeline ever

@@ -48,6 +48,8 @@ pub(crate) enum Nature {
     Value,
     /// A counter in shared memory, which other processes may have.
     Page,
+    /// A descriptor. The engine claims its only value, and another program signals it.
+    Descriptor,
 }
 
 impl Attachment {

@@ -30,6 +30,7 @@ use crate::base::run::{Wake, panic_message};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
+use crate::timeline::state::Owing;
 
 /// What has become of a submission that was sent.
 pub(super) enum Outcome<E: Enqueue> {
@@ -114,11 +115,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Notes a submission before the driver has it.
     ///
     /// # Errors
-    /// The driver makes no stamp.
+    /// The driver makes no stamp, or others have signalled a value that this submission claims.
     #[inline(never)]
     fn note(&self, submission: &Submission<'_>, noted: &mut Noted) -> Result<(), Box<Error>> {
         noted.stamp = self.note_times(submission)?;
         noted.lost = self.note_dependent(submission);
+        for signal in &submission.signals {
+            signal.of.check_promises(signal.claim())?;
+        }
         Ok(())
     }
 
@@ -287,7 +291,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.publishes_ahead() {
                 own.note_unpublished(submission.number, of, claim.upto);
             }
-            of.note_owed(claim, Some(self.device()));
+            of.note_owed(claim, Owing::Device(self.device()));
             of.promote(claim.upto, self.domain(), Some(self.object()));
         }
         own.raise_pending(submission.number);

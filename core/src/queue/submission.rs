@@ -24,7 +24,8 @@ pub(super) struct Submission<'s> {
     pub(super) is_ready: bool,
     /// True if others must know of it before the driver has it.
     ///
-    /// It waits for another device or process, or the times of its signals are written.
+    /// It waits for another device or process, the times of its signals are written, or others
+    /// signal its timelines, too.
     pub(super) must_be_noted: bool,
     /// The waits of the device. Each must be pending before the submission goes to the driver.
     pub(super) waits: NativePoints<'s>,
@@ -94,7 +95,7 @@ impl<'s> Submission<'s> {
             self.on_host().signals.push((of, Interval { above, upto }));
             return;
         };
-        self.must_be_noted |= of.local_times().is_some();
+        self.must_be_noted |= of.local_times().is_some() || of.ports().takes_promises();
         self.signals.push(NativePoint::new(of, port, value));
     }
 

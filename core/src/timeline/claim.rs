@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
 use crate::base::info::DeviceId;
-use crate::timeline::state::{Interval, Shared};
+use crate::timeline::state::{Interval, Owing, Shared};
 
 /// The right to signal one value by a submission that the application makes itself.
 ///
@@ -72,7 +72,7 @@ impl Claim {
     /// timeline's home cannot see a signal that its device did not make (CUDA events: use
     /// `Device::submit_claimed`). The claim stays open after an error.
     pub fn submitted(&mut self) -> Result<()> {
-        self.note_submitted(None)
+        self.note_submitted(Owing::AnyDevice)
     }
 
     /// Same as [`Claim::submitted`], for a submission to a queue of `device`.
@@ -84,7 +84,7 @@ impl Claim {
     /// [`Claim::submitted`]. The claim stays open after an error.
     pub fn submitted_on(&mut self, device: DeviceId) -> Result<()> {
         if self.of.devices().any(|having| having == device) {
-            return self.note_submitted(Some(device));
+            return self.note_submitted(Owing::Device(device));
         }
         Err(Error::unsupported(
             self.of.object(),
@@ -93,7 +93,7 @@ impl Claim {
         ))
     }
 
-    fn note_submitted(&mut self, device: Option<DeviceId>) -> Result<()> {
+    pub(crate) fn note_submitted(&mut self, by: Owing) -> Result<()> {
         self.of.require_maker()?;
         if self.of.pending() < self.interval.above {
             return Err(self.of.not_pending(self.interval.above));
@@ -103,10 +103,11 @@ impl Claim {
         }
         self.of.home().sees_submitted(self.interval.upto)?;
         self.open = false;
-        self.of.drop_raw_claim();
+        self.of.note_owed(self.interval, by);
         // 0: the application's own queue is no order domain of the engine.
-        self.of.note_owed(self.interval, device);
         self.of.promote(self.interval.upto, 0, None);
+        // After that: while it is open, the counter may be ahead of what is pending.
+        self.of.drop_raw_claim();
         self.of.wake_promoted();
         Ok(())
     }
@@ -115,9 +116,9 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.open {
-            self.of.drop_raw_claim();
             // Does nothing in a forked child.
             self.of.withdraw(self.interval);
+            self.of.drop_raw_claim();
         }
     }
 }

@@ -213,6 +213,32 @@ impl Timeline {
         Ok(Claim::new(self.0.of.clone(), interval))
     }
 
+    /// Notes that others, outside this engine, make the signals up to `value`.
+    ///
+    /// For a semaphore that another library signals, too. Call it under the lock under which that
+    /// library submits, such as the lock of a frame. The signals must be with a driver, or must
+    /// come without an action of this engine. From now on `value` is pending. Queues may wait for
+    /// it, and held submissions that waited for it are released on the calling thread.
+    ///
+    /// Has no effect if `value` is pending or reached, whatever has signalled it. So the
+    /// application may always pass the value that it finds beside the semaphore.
+    ///
+    /// The engine makes no signal in place of a promised one (E3). If a device of the timeline
+    /// makes the signals, use [`Timeline::claim`] and [`Claim::submitted_on`]. Then the loss of
+    /// that device ends the waits for them.
+    ///
+    /// # Errors
+    /// * [`Error::Unsupported`] if others do not signal the timeline: its home is not
+    ///   [signalled elsewhere](crate::backend::Attachment::signalled_elsewhere). Also if the home
+    ///   would not show the value.
+    /// * [`Error::SignalOverlapsClaim`] if a signal of this engine that is not pending has claimed
+    ///   the value, and [`Error::NotPending`] if one has claimed a lower value. The application has
+    ///   given the other library's lock away too early.
+    /// * [`Error::ValueOutOfRange`]. The timeline's failure.
+    pub fn signalled_by_others(&self, value: u64) -> Result<()> {
+        self.0.of.signalled_by_others(value)
+    }
+
     /// The port of this timeline on `device`, if it has one and it is of type `P`.
     ///
     /// Backends use this to hand raw semaphores out.

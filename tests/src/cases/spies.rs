@@ -87,6 +87,54 @@ impl Drop for Spied {
     }
 }
 
+/// A counter that a case signals as others do, past the engine.
+#[derive(Debug, Default)]
+pub(super) struct Others(AtomicU64);
+
+impl Others {
+    /// Signals the counter, as others do.
+    pub(super) fn signal(&self, value: u64) {
+        self.0.store(value, Ordering::SeqCst);
+    }
+
+    /// Returns the value of the counter.
+    pub(super) fn value(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns a timeline over this counter, with the left side's hooks.
+    ///
+    /// No queue has a port of its device.
+    pub(super) fn timeline<S: Subject>(
+        self: &Arc<Self>,
+        world: &World<S>,
+        max_value_difference: u64,
+    ) -> Result<Timeline<S>> {
+        let initial = self.value();
+        let port = OthersPort(self.clone());
+        let library = syncline::Timeline::new("others", initial, |initial| {
+            let home = Attachment::new(DeviceId::new::<()>(), initial, port)
+                .with_max_value_difference(max_value_difference)
+                .signalled_elsewhere(true);
+            Ok([home].into_iter().collect())
+        })?;
+        Ok(world.left.own(library))
+    }
+}
+
+struct OthersPort(Arc<Others>);
+
+impl Port for OthersPort {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.value()))
+    }
+
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
+        self.0.signal(value);
+        Ok(())
+    }
+}
+
 /// A counter without a driver. If a timeline of it is slow, the engine is.
 pub(super) struct Plain(AtomicU64);
 

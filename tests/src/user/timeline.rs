@@ -105,6 +105,14 @@ impl<S: Subject> Timeline<S> {
     pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
         self.on.claim(&self.library, value, waited)
     }
+
+    /// [`syncline::Timeline::signalled_by_others`].
+    ///
+    /// # Errors
+    /// Same errors.
+    pub fn signalled_by_others(&self, value: u64) -> Result<()> {
+        self.on.signalled_by_others(&self.library, value)
+    }
 }
 
 impl<S> fmt::Debug for Timeline<S> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::ahead::Publication;
 use super::dependents::Sentinel;
+use super::promises::Promises;
 use super::recovery::Recovery;
 use crate::base::error::Failure;
 use crate::timeline::host_signals::HostSignalObservers;
@@ -32,6 +33,8 @@ pub(crate) struct Extras {
     /// Has the watching thread poll for the native waits of drivers; see `dependents`.
     sentinel: OnceLock<Arc<Sentinel>>,
     recovery: Recovery,
+    /// What others have promised to signal.
+    promises: Promises,
 }
 
 impl Extras {
@@ -81,6 +84,11 @@ impl Extras {
 
     pub(super) const fn recovery(&self) -> &Recovery {
         &self.recovery
+    }
+
+    #[inline]
+    pub(super) const fn promises(&self) -> &Promises {
+        &self.promises
     }
 }
 

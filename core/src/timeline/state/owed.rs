@@ -46,16 +46,26 @@ struct List {
 struct Owed {
     /// The highest of them.
     value: u64,
-    /// The device that signals them.
-    ///
-    /// `None` if the application has not named the device of its own submission. Then any device
-    /// may make it.
-    device: Option<DeviceId>,
+    by: Owing,
+}
+
+/// What signals a pending value of a timeline that several devices have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owing {
+    Device(DeviceId),
+    /// Any device, because the application has not named the device of its own submission.
+    AnyDevice,
+    /// Others, which have promised it. No signal is made in their place.
+    Others,
 }
 
 impl Owed {
     fn is_owed_by(&self, device: DeviceId) -> bool {
-        self.device.is_none_or(|owing| owing == device)
+        match self.by {
+            Owing::Device(owing) => owing == device,
+            Owing::AnyDevice => true,
+            Owing::Others => false,
+        }
     }
 }
 
@@ -74,9 +84,9 @@ impl List {
     ///
     /// False if that entry is another device's, or if other signals can still come between.
     #[inline]
-    fn extend_last(&mut self, claim: Interval, device: Option<DeviceId>) -> bool {
+    fn extend_last(&mut self, claim: Interval, by: Owing) -> bool {
         let last = self.entries.back_mut();
-        let last = last.filter(|last| last.device == device && last.value == claim.above);
+        let last = last.filter(|last| last.by == by && last.value == claim.above);
         let Some(last) = last else { return false };
         last.value = claim.upto;
         true
@@ -167,29 +177,29 @@ impl Ports {
 }
 
 impl Shared {
-    /// Notes that `device` is about to owe the signal of `claim`.
+    /// Notes what is about to owe the signal of `claim`.
     ///
     /// Call it before the value becomes pending.
     #[inline]
-    pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
+    pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, by: Owing) {
         if self.ports().has_others() {
-            self.note_owed_to_others(claim, device);
+            self.note_owed_to_others(claim, by);
         }
     }
 
-    fn note_owed_to_others(self: &Arc<Self>, claim: Interval, device: Option<DeviceId>) {
+    fn note_owed_to_others(self: &Arc<Self>, claim: Interval, by: Owing) {
         // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
         // new.
-        if !self.ports().owed().list.lock().extend_last(claim, device) {
-            self.add_owed(claim.upto, device);
+        if !self.ports().owed().list.lock().extend_last(claim, by) {
+            self.add_owed(claim.upto, by);
         }
     }
 
-    /// Adds a signal of `value` by `device`. The watching threads of the devices that may make it
+    /// Adds a signal of `value`. The watching threads of the devices that may make it
     /// check them from now on.
     #[inline(never)]
-    fn add_owed(self: &Arc<Self>, value: u64, device: Option<DeviceId>) {
-        let owed = Owed { value, device };
+    fn add_owed(self: &Arc<Self>, value: u64, by: Owing) {
+        let owed = Owed { value, by };
         let watched = || self.ports().all().filter(|port| port.watch().is_some());
         if watched().next().is_none() {
             // No thread would ever check the device.
@@ -304,14 +314,27 @@ mod tests {
         let devices = [DeviceId::new::<()>(), DeviceId::new::<()>()];
         let mut list = List::default();
         for ((above, upto), by) in [(first, 0), (second, by)] {
-            let device = Some(devices[by]);
-            if !list.extend_last(Interval { above, upto }, device) {
+            let by = Owing::Device(devices[by]);
+            if !list.extend_last(Interval { above, upto }, by) {
                 let value = upto;
-                list.entries.push_back(Owed { value, device });
+                list.entries.push_back(Owed { value, by });
             }
         }
         let values: Vec<_> = list.entries.iter().map(|entry| entry.value).collect();
         assert_eq!(values, entries);
+    }
+
+    /// The engine makes no signal in place of others, and its next one comes after theirs.
+    #[test]
+    fn a_promised_value_is_owed_by_no_device() {
+        let device = DeviceId::new::<()>();
+        let mut list = List::default();
+        for (value, by) in [(1, Owing::Others), (2, Owing::Device(device))] {
+            list.entries.push_back(Owed { value, by });
+        }
+        assert_eq!(list.lowest_owed_by(device), Some((1, 2)));
+        list.remove(2);
+        assert_eq!(list.lowest_owed_by(device), None);
     }
 
     /// Other processes have [`GRACE`] to fail what depends on the timeline. The times are made up.
@@ -339,7 +362,7 @@ mod tests {
             list.lost.push((lost, at));
             list.entries.push_back(Owed {
                 value: 1,
-                device: Some(lost),
+                by: Owing::Device(lost),
             });
         }
         let next = of.recover_from_loss_at(lost, at + after);

@@ -18,6 +18,7 @@ pub(crate) struct Ports {
     is_only_a_value: bool,
     has_remote_home: bool,
     engine_signals_all: bool,
+    takes_promises: bool,
     /// The signals that devices owe. Empty unless several devices have the timeline.
     ///
     /// Stored inline, because each submission of two APIs together adds to it.
@@ -55,6 +56,7 @@ impl Ports {
             is_only_a_value,
             has_remote_home: home.is_signalled_elsewhere() && is_a_page,
             engine_signals_all: is_only_a_value || (others.is_empty() && is_a_page && !foreign),
+            takes_promises: home.is_signalled_elsewhere() && home.nature() == Nature::Driver,
             home: DroppedByMaker::new(home),
             others: DroppedByMaker::new(others),
             owed: OwedSignals::default(),
@@ -119,6 +121,14 @@ impl Ports {
     #[inline]
     pub(super) const fn engine_signals_all(&self) -> bool {
         self.engine_signals_all
+    }
+
+    /// True if others may signal it and [promise](Shared::signalled_by_others) their signals.
+    ///
+    /// A counter in shared memory needs no promises, because its page has the pending value.
+    #[inline]
+    pub(crate) const fn takes_promises(&self) -> bool {
+        self.takes_promises
     }
 
     /// True if signals from outside the engine are possible without a raw claim.

@@ -54,6 +54,13 @@ impl Shared {
         }
         let poll = || self.ports().poll(least);
         let polled = call_backend(self.object(), "Port::poll", poll);
+        if outside
+            && let Ok(Some(value)) = polled
+            && value != u64::MAX
+            && self.has_broken_promise(value)
+        {
+            return self.reached();
+        }
         match polled {
             // The usual case: no new value.
             Ok(Some(value)) if value <= reached => reached,

@@ -196,6 +196,12 @@ impl Shared {
         if is_exiting() {
             return Err(exit_error(self.object(), "be signalled"));
         }
+        let above = self.reached();
+        let claim = Interval { above, upto: value };
+        if let Some(found) = self.passed_by_others(claim) {
+            drop(order);
+            return Err(self.break_promise(found, claim));
+        }
         self.time_by_host(value);
         // After a panic as after an error, no thread may wait for the claimed value forever.
         let signal = || self.home().signal(value, ByEngine::new(self.home()));

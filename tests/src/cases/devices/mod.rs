@@ -5,6 +5,8 @@ mod adopted;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod forks;
+#[cfg(feature = "vulkan")]
+mod frames;
 mod life;
 mod looks;
 mod memory;
@@ -32,6 +34,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(own_calls::cases());
     #[cfg(feature = "vulkan")]
     cases.extend(vulkan::cases());
+    #[cfg(feature = "vulkan")]
+    cases.extend(frames::cases());
     #[cfg(feature = "cuda")]
     cases.extend(cuda::cases());
     cases

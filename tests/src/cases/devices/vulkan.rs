@@ -70,7 +70,7 @@ impl Drop for OwnFence {
     }
 }
 
-fn vulkan_device(world: &World<Equipped>) -> Result<&Device, Stop> {
+pub(super) fn vulkan_device(world: &World<Equipped>) -> Result<&Device, Stop> {
     match world.left.library() {
         syncline::Device::Vulkan(device) => Ok(device),
         _ => Stop::skip("only Vulkan has them"),
@@ -204,13 +204,16 @@ pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict 
 }
 
 /// Reads a semaphore as the application does.
-fn counter(device: &Device, raw: vk::Semaphore) -> syncline::Result<u64> {
+pub(super) fn counter(device: &Device, raw: vk::Semaphore) -> syncline::Result<u64> {
     // SAFETY: a timeline semaphore of this device, which the caller keeps.
     unsafe { device.raw().get_semaphore_counter_value(raw) }.map_err(Error::work)
 }
 
 /// Creates a semaphore as the application does.
-fn application_makes(device: &Device, kind: vk::SemaphoreType) -> syncline::Result<vk::Semaphore> {
+pub(super) fn application_makes(
+    device: &Device,
+    kind: vk::SemaphoreType,
+) -> syncline::Result<vk::Semaphore> {
     let mut kind = vk::SemaphoreTypeCreateInfo::default()
         .semaphore_type(kind)
         .initial_value(if kind == vk::SemaphoreType::TIMELINE {

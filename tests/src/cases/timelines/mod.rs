@@ -4,6 +4,7 @@ mod claims;
 mod lifetime;
 mod model;
 mod order;
+mod promises;
 mod values;
 
 use crate::{Case, Subject, World};
@@ -13,6 +14,7 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
     let parts = [
         values::cases(),
         claims::cases(),
+        promises::cases(),
         model::cases(),
         order::cases(),
         lifetime::cases(),

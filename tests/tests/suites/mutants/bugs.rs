@@ -191,6 +191,12 @@ bugs! {
     PositionIsReached: Q7;
     /// A claim begins at the highest value taken, whatever its owner waits for.
     ClaimIgnoresOwnWait: T2;
+    /// A promise of others has no effect.
+    PromiseIsForgotten: T2;
+    /// A value that is promised again, or after it was seen, is refused.
+    SecondPromiseRefused: T2;
+    /// A promise of a value that a held submission has claimed is accepted.
+    PromiseIgnoresClaims: T2;
     /// What is over leaves memory behind: a little with every submission.
     SubmissionsLeak: H2;
     /// Claims of a rejected submission stay.

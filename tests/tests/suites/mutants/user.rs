@@ -401,6 +401,18 @@ impl Subject for Mutant {
         }
     }
 
+    fn signalled_by_others(&self, of: &Timeline, value: u64) -> Result<()> {
+        match self.bug {
+            Bug::PromiseIsForgotten => Ok(()),
+            Bug::SecondPromiseRefused if of.at(value).is_pending()? => Err(Error::NothingToWaitFor),
+            Bug::PromiseIgnoresClaims => match of.signalled_by_others(value) {
+                Err(Error::SignalOverlapsClaim { .. }) => Ok(()),
+                promised => promised,
+            },
+            _ => of.signalled_by_others(value),
+        }
+    }
+
     fn is_reached(&self, point: Point<'_>) -> Result<bool> {
         match self.bug {
             Bug::ReachedNeverTrue => point.is_reached().map(|_| false),

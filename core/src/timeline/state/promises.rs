@@ -1,0 +1,169 @@
+//! Promises: values of a timeline that others signal, outside the engine (T2).
+//!
+//! Others signal the counter under a lock of their own. Under the same lock the application says
+//! how far their signals go. So the engine and the others never signal the same values. The engine
+//! cannot enforce that. It reads the counter before each of its own signals, and at each query. A
+//! value that neither the others have promised nor the engine has signalled is a broken promise. It
+//! fails the timeline, because a further signal could lower the counter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::owed::Owing;
+use super::shared::Shared;
+use crate::base::error::{Error, Result};
+use crate::base::run::call_backend;
+use crate::base::sync::Mutex;
+use crate::timeline::claim::Claim;
+use crate::timeline::interval::Interval;
+
+/// What the engine knows of the signals of a timeline that others signal, too.
+#[derive(Default)]
+pub(super) struct Promises {
+    /// The highest value that the engine has given to a driver, or is about to give.
+    ///
+    /// A driver may be so fast that the counter shows the value before it is pending here.
+    ///
+    /// Loom does not model it, because no model has others that signal.
+    sent: AtomicU64,
+    /// The last values that others have promised.
+    last: Mutex<Option<Interval>>,
+}
+
+impl Shared {
+    /// Notes that others signal the values up to `value`. See
+    /// [`Timeline::signalled_by_others`](crate::Timeline::signalled_by_others).
+    pub(crate) fn signalled_by_others(self: &Arc<Self>, value: u64) -> Result<()> {
+        self.require_maker()?;
+        if !self.ports().takes_promises() {
+            return Err(Error::unsupported(
+                self.object(),
+                format!("be signalled up to {value} by others"),
+                "only this engine signals it; adopt or import the semaphore that others signal",
+            ));
+        }
+        if let Some(cause) = self.failure() {
+            return Err(Error::failed(self.object(), value, cause));
+        }
+        self.refresh_if_far(value);
+        if self.pending() >= value {
+            return Ok(());
+        }
+        // Before the claim: the counter may show its value already.
+        self.add_raw_claim();
+        let interval = match self.claim(value, 0) {
+            Ok(interval) => interval,
+            Err(error) => {
+                self.drop_raw_claim();
+                // The counter may have shown the value meanwhile.
+                let is_pending = self.pending() >= value;
+                return if is_pending { Ok(()) } else { Err(*error) };
+            }
+        };
+        let mut claim = Claim::new(self.clone(), interval);
+        claim.note_submitted(Owing::Others)?;
+        *self.make_extras().promises().last.lock() = Some(interval);
+        Ok(())
+    }
+
+    /// The highest value that others have promised to signal. `None` if there is no such value.
+    pub(crate) fn promised(&self) -> Option<u64> {
+        let last = *self.extras()?.promises().last.lock();
+        last.map(|last| last.upto)
+    }
+
+    /// True if `value` is one of the last values that others have promised to signal.
+    pub(crate) fn is_promised(&self, value: u64) -> bool {
+        let last = self.extras().map(|extras| *extras.promises().last.lock());
+        last.flatten().is_some_and(|last| last.covers(value))
+    }
+
+    /// Checks that others have not signalled a value of `claim`, which this engine is to signal.
+    ///
+    /// Call it just before the driver gets the signal.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`], which has failed the timeline.
+    #[inline]
+    pub(crate) fn check_promises(&self, claim: Interval) -> Result<(), Box<Error>> {
+        match self.passed_by_others(claim) {
+            Some(found) => Err(Box::new(self.break_promise(found, claim))),
+            None => Ok(()),
+        }
+    }
+
+    /// The counter's value, if others have signalled a value of `claim`.
+    ///
+    /// Same as [`Shared::check_promises`], for a caller that holds a lock.
+    #[inline]
+    pub(super) fn passed_by_others(&self, claim: Interval) -> Option<u64> {
+        if !self.ports().takes_promises() {
+            return None;
+        }
+        self.read_before_signal(claim)
+    }
+
+    #[inline(never)]
+    fn read_before_signal(&self, claim: Interval) -> Option<u64> {
+        let poll = || self.home().poll();
+        // An error or the loss of the device shows at the next query.
+        let polled = call_backend(self.object(), "Port::poll", poll);
+        let found = polled.ok().flatten().filter(|&found| found != u64::MAX);
+        let found = found.filter(|&found| found > claim.above);
+        if found.is_none() {
+            let sent = &self.make_extras().promises().sent;
+            sent.fetch_max(claim.upto, Ordering::SeqCst);
+        }
+        found
+    }
+
+    /// The lowest claim of this engine that the counter at `value` has passed without its signal.
+    ///
+    /// Call it after the poll that has returned `value`.
+    #[cold]
+    fn passed_claim(&self, value: u64) -> Option<Interval> {
+        let sent = self.extras().map_or(0, |extras| {
+            let sent = &extras.promises().sent;
+            sent.load(Ordering::SeqCst)
+        });
+        let settled = self.pending().max(sent);
+        if value <= settled {
+            return None;
+        }
+        let claims = self.lock_claims();
+        let mut open = claims.all().filter(|claim| claim.upto > settled);
+        open.next().filter(|claim| claim.above < value)
+    }
+
+    /// Fails the timeline if the counter at `found` has passed a claim of this engine. True then.
+    pub(super) fn has_broken_promise(&self, found: u64) -> bool {
+        // A claim of the application's own submission may be open. The counter may show it.
+        if found <= self.pending() || !self.ports().takes_promises() || !self.is_signalled_outside()
+        {
+            return false;
+        }
+        let passed = self.passed_claim(found);
+        passed.is_some_and(|claim| {
+            let _failed = self.break_promise(found, claim);
+            true
+        })
+    }
+
+    /// Fails the timeline below `claim`, because the counter stands at `found`.
+    #[cold]
+    pub(super) fn break_promise(&self, found: u64, claim: Interval) -> Error {
+        // The counter is above this value, and all signals up to it were claimed or promised.
+        self.advance(claim.above);
+        let Interval { above, upto } = claim;
+        let error = Error::Corrupted {
+            counter: self.object().clone(),
+            found,
+            reason: format!(
+                "others have promised no signal above {above}, and a submission of this engine was \
+                 to signal {upto}"
+            ),
+        };
+        self.fail_frozen(Arc::new(error.clone()));
+        error
+    }
+}

@@ -1,0 +1,232 @@
+//! T2, Q2, E1: frames of another library, which signals the semaphore of a frame, too.
+//!
+//! The frames have the shape of FFmpeg's `AVVkFrame`: a semaphore, its value, and a lock. Each
+//! submission waits for the value and signals the next one, under the lock.
+
+#![allow(unsafe_code, reason = "another library's handles are raw")]
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use syncline::vulkan::Device;
+use syncline::vulkan::ash::vk;
+use syncline::{Error, Timeline};
+
+use super::vulkan::{application_makes, counter, vulkan_device};
+use crate::blocked::join;
+use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::user;
+use crate::workload::Equipped;
+use crate::{World, patience};
+
+equipped_cases! {
+    "adopted.frames_of_another_library": [T2 T3 D5] => frames;
+    "adopted.a_promise_releases_what_waits": [T2 Q2 Q4] => promised;
+    "adopted.a_broken_promise_signals_nothing": [T2 E1] => broken;
+}
+
+/// The value that [`application_makes`] gives a semaphore.
+const FIRST: u64 = 5;
+
+/// A frame of another library.
+struct Frame {
+    semaphore: vk::Semaphore,
+    value: Mutex<u64>,
+}
+
+/// Another library, which knows nothing of Syncline. It has a lock for the `VkQueue`.
+struct Library<'w> {
+    device: &'w Device,
+    queue: &'w user::Queue<Equipped>,
+}
+
+impl<'w> Library<'w> {
+    fn new(device: &'w Device, queue: &'w user::Queue<Equipped>) -> Self {
+        Self { device, queue }
+    }
+
+    /// Submits a wait for `wait` and a signal of `signal`.
+    fn submit(&self, semaphore: vk::Semaphore, wait: u64, signal: u64) -> syncline::Result<()> {
+        let syncline::Queue::Vulkan(queue) = self.queue.library() else {
+            return Err(crate::cases::cause("not a queue of Vulkan"));
+        };
+        let (semaphores, waits, signals) = ([semaphore], [wait], [signal]);
+        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+            .wait_semaphore_values(&waits)
+            .signal_semaphore_values(&signals);
+        let submit = vk::SubmitInfo::default()
+            .wait_semaphores(&semaphores)
+            .wait_dst_stage_mask(&[vk::PipelineStageFlags::ALL_COMMANDS])
+            .signal_semaphores(&semaphores)
+            .push_next(&mut values);
+        let guard = queue.lock();
+        // SAFETY: the queue is locked, and the case keeps the semaphore until the queue is idle.
+        unsafe {
+            let raw = self.device.raw();
+            raw.queue_submit(guard.raw(), &[submit], vk::Fence::null())
+        }
+        .map_err(Error::work)
+    }
+
+    /// Uses a frame.
+    fn use_frame(&self, frame: &Frame) -> syncline::Result<()> {
+        let mut value = frame.value.lock().unwrap_or_else(PoisonError::into_inner);
+        self.submit(frame.semaphore, *value, *value + 1)?;
+        *value += 1;
+        Ok(())
+    }
+}
+
+/// Adopts the semaphore of a frame, which the case destroys.
+fn adopt(
+    world: &World<Equipped>,
+    device: &Device,
+    semaphore: vk::Semaphore,
+) -> syncline::Result<user::Timeline<Equipped>> {
+    // SAFETY: a timeline semaphore of the device. The case destroys it at its end. The library
+    // signals it as the function demands, except where a case breaks a promise.
+    let (port, value) = unsafe { device.adopt_semaphore(semaphore, false) }?;
+    let mut port = Some(port);
+    let line = Timeline::new("frame", value, |_| Ok(port.take().into_iter().collect()))?;
+    Ok(world.left.own(line))
+}
+
+/// Waits until all work is done, and destroys the semaphore.
+fn destroy(device: &Device, queue: &user::Queue<Equipped>, semaphore: vk::Semaphore) -> Verdict {
+    queue.idle(patience())?;
+    if let syncline::Queue::Vulkan(queue) = queue.library() {
+        let guard = queue.lock();
+        // SAFETY: the queue is locked, and no submission uses the semaphore after that.
+        unsafe {
+            device
+                .raw()
+                .queue_wait_idle(guard.raw())
+                .map_err(Error::work)?;
+            device.raw().destroy_semaphore(semaphore, None);
+        }
+    }
+    Ok(())
+}
+
+/// Another library and this engine use one frame 300 times each, on two threads.
+///
+/// Every submission waits for the one before and signals the next value. Nothing is held.
+fn frames(world: &World<Equipped>) -> Verdict {
+    const FRAMES: u64 = 300;
+    let device = vulkan_device(world)?;
+    let queue = world.left_queue("queue")?;
+    let frame = Frame {
+        semaphore: application_makes(device, vk::SemaphoreType::TIMELINE)?,
+        value: Mutex::new(FIRST),
+    };
+    let line = adopt(world, device, frame.semaphore)?;
+    let theirs = Library::new(device, &queue);
+    let used = thread::scope(|scope| {
+        let others = scope.spawn(|| (0..FRAMES).try_for_each(|_| theirs.use_frame(&frame)));
+        let own = (0..FRAMES).try_for_each(|_| {
+            let mut value = frame.value.lock().unwrap_or_else(PoisonError::into_inner);
+            line.signalled_by_others(*value)?;
+            let (wait, signal) = (line.at(*value), line.signal_at(*value + 1));
+            let submitted = queue.submit(&[wait], |_| Ok(()), &[signal])?;
+            submitted.wait_submitted(patience())?;
+            *value += 1;
+            Ok(())
+        });
+        (join(others), own)
+    });
+    let (others, own): (Result<syncline::Result<()>, Stop>, syncline::Result<()>) = used;
+    own?;
+    others??;
+    let last = FIRST + 2 * FRAMES;
+    line.signalled_by_others(last)?;
+    line.at(last).wait(patience())?;
+    let seen = counter(device, frame.semaphore)?;
+    check!(
+        seen == last,
+        "after {FRAMES} frames of both it is at {seen}"
+    );
+    destroy(device, &queue, frame.semaphore)
+}
+
+/// A wait for a value without a promise is held, and its time-out says so.
+fn promised(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let (queue, stall) = (world.left_queue("queue")?, world.left.stall()?);
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let line = adopt(world, device, semaphore)?;
+    let waiting = world.left_queue("waiting")?;
+    let after = waiting.submit(&[line.at(6)], |_| Ok(()), &[line.signal_at(7)])?;
+    check!(
+        after.is_held(),
+        "a wait for a value without a promise is with the driver"
+    );
+    let late = match after.end().wait(Duration::from_millis(1)) {
+        Err(error @ Error::TimedOut { .. }) => error.to_string(),
+        other => return Stop::fail(format!("no time-out: {other:?}")),
+    };
+    check!(
+        late.contains("to 6 by something outside the engine"),
+        "the missing promise is not in {late:?}"
+    );
+    queue.block(&stall)?;
+    Library::new(device, &queue).submit(semaphore, FIRST, 6)?;
+    line.signalled_by_others(6)?;
+    // The promise releases it, and not the value.
+    after.wait_submitted(patience())?;
+    check!(
+        !line.at(6).is_reached()?,
+        "the queue stands, and 6 is reached"
+    );
+    let late = match line.at(6).wait(Duration::from_millis(1)) {
+        Err(error @ Error::TimedOut { .. }) => error.to_string(),
+        other => return Stop::fail(format!("no time-out: {other:?}")),
+    };
+    check!(
+        late.contains("others have promised it up to 6"),
+        "the promise is not in {late:?}"
+    );
+    stall.release()?;
+    line.at(7).wait(patience())?;
+    waiting.idle(patience())?;
+    destroy(device, &queue, semaphore)
+}
+
+/// The other library signals 8, while 7 is a held signal of this engine.
+fn broken(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let queue = world.left_queue("queue")?;
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let (line, gate) = (adopt(world, device, semaphore)?, world.timeline("gate")?);
+    let theirs = Library::new(device, &queue);
+    theirs.submit(semaphore, FIRST, 6)?;
+    line.signalled_by_others(6)?;
+    let held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
+    theirs.submit(semaphore, 6, 8)?;
+    let awaited = ([semaphore], [8]);
+    let info = vk::SemaphoreWaitInfo::default()
+        .semaphores(&awaited.0)
+        .values(&awaited.1);
+    // SAFETY: a live timeline semaphore, and its value.
+    let waited = unsafe {
+        device
+            .raw()
+            .wait_semaphores(&info, patience().as_nanos() as u64)
+    };
+    waited.map_err(Error::work)?;
+    gate.signal(1)?;
+    let refused = held.wait_submitted(patience());
+    check!(
+        matches!(&refused, Err(error) if matches!(error.root(), Error::Corrupted { found: 8, .. })),
+        "7 is to be signalled after 8: {refused:?}"
+    );
+    let seen = line.at(7).wait(patience());
+    check!(
+        seen.is_err(),
+        "7 counts as reached, and nothing has signalled it"
+    );
+    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+    let seen = counter(device, semaphore)?;
+    check!(seen == 8, "the counter fell from 8 to {seen}");
+    destroy(device, &queue, semaphore)
+}
