@@ -6,7 +6,7 @@ use std::path::Path;
 use super::files;
 
 /// The library's sources without comments, one file after the other.
-fn sources() -> String {
+pub(super) fn sources() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let crates = ["core", "backend-cuda", "backend-vulkan", "interop"];
     let mut all = String::new();

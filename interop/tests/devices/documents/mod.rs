@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "submits as an application does")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod compared;
 mod faq;
 
 use std::fs;
