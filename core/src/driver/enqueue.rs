@@ -44,6 +44,8 @@ pub struct Batch<'a, E> {
     /// Its work is empty, or only writes a [stamp](Enqueue::write_stamp). A backend can leave out
     /// what only an application's work needs, such as a current context on the thread.
     pub is_bare: bool,
+    /// See [`Batch::attached`].
+    pub(crate) attached: Option<Arc<dyn Any + Send + Sync>>,
     /// The queue's type, which makes this the batch of no other queue.
     pub(crate) of: PhantomData<fn() -> E>,
 }
@@ -58,6 +60,7 @@ impl<E> std::fmt::Debug for Batch<'_, E> {
             .field("end", &self.end)
             .field("times", &self.times)
             .field("is_bare", &self.is_bare)
+            .field("has_attached", &self.attached.is_some())
             .finish()
     }
 }
@@ -87,6 +90,16 @@ impl<E> Batch<'_, E> {
         let Written(stamp) = self.times;
         let stamp: Arc<dyn Any + Send + Sync> = stamp?.clone();
         stamp.downcast().ok()
+    }
+
+    /// What the backend has attached to this submission, if that is a `T`.
+    ///
+    /// `None` for most submissions. See
+    /// [`submit_attached`](crate::backend::SubmissionQueue::submit_attached).
+    #[must_use]
+    #[inline]
+    pub fn attached<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.attached.clone()?.downcast().ok()
     }
 
     /// Signals without a port on this device. The engine makes them once `end` is reached.

@@ -453,6 +453,7 @@ mod tests {
             end,
             times: Written(None),
             is_bare: true,
+            attached: None,
             of: PhantomData,
         };
         let tasks = Tasks::default();

@@ -178,6 +178,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             end: self.end_point(submission.number),
             times: Written(noted.stamp.as_ref()),
             is_bare: work.is_bare(),
+            attached: work.attached().cloned(),
             of: PhantomData,
         };
         let keep = &mut submission.keep;

@@ -10,7 +10,7 @@ use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Nothing, Record, Write};
+use super::work::{Nothing, Record, WithAttached, Write};
 use crate::base::error::{Error, Object, Result};
 use crate::base::exiting::DriverCalls;
 use crate::base::info::DeviceId;
@@ -185,7 +185,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let stamp = self.stamp_for(fence)?;
         let mut write = Write::new(&stamp, fence);
         let submitted = if self.follower.is_set() {
-            self.submit_traced(&[], Box::new(write.kept()), &[])?
+            self.submit_traced(&[], Box::new(write.kept()), &[], None)?
         } else {
             let submitted = self.submit_work(&[], &mut write, &[]);
             submitted.map_err(|error| *error)?
@@ -212,7 +212,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
         if self.follower.is_set() {
             let nothing = |_: &mut E::Recorder<'_>| Ok(());
-            return self.submit_traced(&[], Box::new(nothing), &[]);
+            return self.submit_traced(&[], Box::new(nothing), &[], None);
         }
         let submitted = self.submit_work(&[], &mut Nothing, &[]);
         submitted.map_err(|error| *error)
@@ -252,9 +252,49 @@ impl<E: Enqueue> SubmissionQueue<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         if self.follower.is_set() {
-            return self.submit_traced(waits, Box::new(work), signals);
+            return self.submit_traced(waits, Box::new(work), signals, None);
         }
         self.submit_untraced(waits, work, signals)
+    }
+
+    /// Same as [`SubmissionQueue::submit`], with an object for the backend's own
+    /// [`Enqueue::record`].
+    ///
+    /// The backend finds it as [`Batch::attached`](crate::backend::Batch::attached), also if the
+    /// submission was held. A backend uses it for a submission whose waits or signals it makes in
+    /// another way than usual, such as by the nodes of a graph.
+    ///
+    /// # Errors
+    /// Same errors as [`Queue::submit`](crate::backend::Queue::submit).
+    pub fn submit_attached<'q, W>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        attached: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        if self.follower.is_set() {
+            return self.submit_traced(waits, Box::new(work), signals, Some(attached));
+        }
+        self.submit_attached_untraced(waits, work, signals, attached)
+    }
+
+    pub(super) fn submit_attached_untraced<'q, W>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        attached: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        let mut work = WithAttached::new(work, attached);
+        let submitted = self.submit_work(waits, &mut work, signals);
+        submitted.map_err(|error| refused(&mut work, error))
     }
 
     #[inline]

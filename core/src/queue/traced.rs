@@ -1,5 +1,6 @@
 //! Submissions of a queue that a trace follows.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::follow::{Traceable, Traced};
@@ -35,10 +36,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         waits: &[Point<'_>],
         work: BoxedWork<E>,
         signals: &[Signal<'_>],
+        attached: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Submitted<'q>> {
         self.require_maker()?;
         let Some(follower) = self.follower().get() else {
-            return self.submit_untraced(waits, work, signals);
+            return self.submit_followed(waits, work, signals, attached);
         };
         let mut stamps = None;
         let followed = follower.begin(waits, signals, &mut || {
@@ -50,7 +52,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Ok([before as Arc<dyn Stamp>, after as Arc<dyn Stamp>])
         });
         let Some(followed) = followed else {
-            return self.submit_untraced(waits, work, signals);
+            return self.submit_followed(waits, work, signals, attached);
         };
         let submission = followed.clone();
         let work = move |recorder: &mut E::Recorder<'_>| {
@@ -68,8 +70,24 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
             done
         };
-        let submitted = self.submit_untraced(waits, work, signals)?;
+        let submitted = self.submit_followed(waits, work, signals, attached)?;
         followed.accepted(submitted.end().value, submitted.is_held());
         Ok(submitted)
+    }
+
+    fn submit_followed<'q, W>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        attached: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        match attached {
+            Some(attached) => self.submit_attached_untraced(waits, work, signals, attached),
+            None => self.submit_untraced(waits, work, signals),
+        }
     }
 }

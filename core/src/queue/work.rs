@@ -1,5 +1,6 @@
 //! The work of a submission: recorded at once, or kept while the submission is held.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
@@ -24,6 +25,11 @@ pub(super) trait Record<E: Enqueue>: Send {
     fn is_bare(&self) -> bool {
         true
     }
+
+    /// See [`Batch::attached`](crate::backend::Batch::attached).
+    fn attached(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        None
+    }
 }
 
 impl<E: Enqueue, W> Record<E> for Option<W>
@@ -47,6 +53,47 @@ where
 
     fn is_bare(&self) -> bool {
         false
+    }
+}
+
+/// Work to which the backend has attached an object.
+pub(super) struct WithAttached<W> {
+    work: Option<W>,
+    attached: Arc<dyn Any + Send + Sync>,
+}
+
+impl<W> WithAttached<W> {
+    pub(super) const fn new(work: W, attached: Arc<dyn Any + Send + Sync>) -> Self {
+        let work = Some(work);
+        Self { work, attached }
+    }
+}
+
+impl<E: Enqueue, W> Record<E> for WithAttached<W>
+where
+    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+{
+    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
+        Record::<E>::record(&mut self.work, recorder)
+    }
+
+    fn store(&mut self) -> Box<dyn Record<E>> {
+        Box::new(Self {
+            work: self.work.take(),
+            attached: self.attached.clone(),
+        })
+    }
+
+    fn discard(&mut self) {
+        self.work = None;
+    }
+
+    fn is_bare(&self) -> bool {
+        false
+    }
+
+    fn attached(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        Some(&self.attached)
     }
 }
 

@@ -126,6 +126,13 @@ impl KeptPoint {
         self.of.is_none()
     }
 
+    /// The point at `value` of the same timeline. An empty point stays empty.
+    #[inline]
+    pub fn at(&self, value: u64) -> Point<'_> {
+        let of = self.of.as_ref();
+        Point { of, value }
+    }
+
     /// True if `point` is of the same timeline.
     #[inline]
     pub(crate) fn is_of(&self, point: Point<'_>) -> bool {
