@@ -69,6 +69,13 @@ impl<T: Copy> Out<T> {
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
+impl<T> In<T> {
+    /// A pointer within other arguments.
+    pub(crate) const fn at(pointer: *const T) -> Self {
+        Self(pointer)
+    }
+}
+
 impl<T: Copy> In<T> {
     /// Returns the argument. A null pointer is an invalid value.
     pub(crate) fn get(&self) -> Answer<T> {

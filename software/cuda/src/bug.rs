@@ -25,6 +25,12 @@ bugs! {
     CaptureForgetsEdges = "capture-forgets-edges";
     /// A graph does not record an event at its launches.
     LaunchForgetsRecords = "launch-forgets-records";
+    /// A node of a graph keeps the value and the event with which it was captured.
+    NodeKeepsValue = "node-keeps-value";
+    /// A change of a node also changes launches that have not executed the node.
+    NodeChangesLater = "node-changes-later";
+    /// A node of a graph signals an imported semaphore when all of the graph has ended.
+    NodeSignalsLate = "node-signals-late";
     /// A context with a fault reports none, and continues.
     FaultIsForgotten = "fault-is-forgotten";
     /// A stream with a fault makes its signals of imported semaphores before the fault is reported.

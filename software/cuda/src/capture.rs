@@ -360,6 +360,8 @@ pub(crate) struct Info {
     pub(crate) status: u32,
     pub(crate) id: u64,
     pub(crate) graph: usize,
+    /// The nodes before the next node of the stream.
+    pub(crate) behind: Vec<usize>,
 }
 
 /// Returns the state of a stream's capture. Invalidates no capture.
@@ -376,11 +378,13 @@ pub(crate) fn info(stream: &Stream) -> Answer<Info> {
             status: 0,
             id: 0,
             graph: 0,
+            behind: Vec::new(),
         },
-        Some(CapturePosition { capture, .. }) => Info {
+        Some(CapturePosition { capture, behind }) => Info {
             status: if capture.is_active() { 1 } else { 2 },
             id: capture.id,
             graph: capture.graph_handle,
+            behind: behind.clone(),
         },
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -76,10 +76,11 @@ impl Graph {
     }
 
     /// Returns an executable graph.
-    pub(crate) fn instantiate(&self) -> Executable {
+    pub(crate) fn instantiate(self: &Arc<Self>) -> Executable {
         let body = lock(&self.0);
         Executable {
-            nodes: body.nodes.clone(),
+            original: Arc::downgrade(self),
+            nodes: Mutex::new(body.nodes.clone()),
             _kept: body.kept.clone(),
             last: Mutex::default(),
         }
@@ -88,13 +89,34 @@ impl Graph {
 
 /// An executable graph.
 pub(crate) struct Executable {
-    nodes: Vec<Node>,
+    /// The graph from which it was instantiated.
+    original: Weak<Graph>,
+    nodes: Mutex<Vec<Node>>,
     _kept: Vec<Kept>,
     /// The end of the last launch: launches of one graph come one after another.
     last: Mutex<Option<Mark>>,
 }
 
 impl Executable {
+    /// Changes a node for later launches. `index` is that of the node in `original`.
+    ///
+    /// Its kind and the number of its semaphores stay.
+    pub(crate) fn change(&self, original: &Arc<Graph>, index: usize, to: Operation) -> Answer {
+        if !std::ptr::eq(self.original.as_ptr(), Arc::as_ptr(original)) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut nodes = lock(&self.nodes);
+        let node = nodes.get_mut(index).ok_or(Code::INVALID_VALUE)?;
+        let is_like = |one: &Operation| (one.kind(), one.semaphores());
+        if is_like(&node.operation) != is_like(&to) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if !Bug::NodeKeepsValue.is_planted() {
+            node.operation = to;
+        }
+        Ok(())
+    }
+
     /// `cuGraphLaunch`.
     pub(crate) fn launch(self: &Arc<Self>, stream: &Arc<Stream>) -> Answer {
         if let Some(position) = capture::position(stream)? {
@@ -122,14 +144,15 @@ impl Executable {
             },
             behind: node.behind.clone(),
         };
+        let nodes: Vec<_> = lock(&self.nodes).iter().map(submitted).collect();
         Arc::new(Launched {
             engine: engine.clone(),
             before: before.filter(|mark| !mark.is_reached()),
-            nodes: self.nodes.iter().map(submitted).collect(),
-            has_ended: self.nodes.iter().map(|_| AtomicBool::new(false)).collect(),
+            has_ended: nodes.iter().map(|_| AtomicBool::new(false)).collect(),
+            nodes,
             fault: Mutex::new(Ok(())),
             end,
-            _of: self.clone(),
+            of: self.clone(),
         })
     }
 }
@@ -146,7 +169,7 @@ pub(crate) struct Launched {
     fault: Mutex<Answer>,
     end: Mark,
     /// The launched graph, which keeps the user objects.
-    _of: Arc<Executable>,
+    of: Arc<Executable>,
 }
 
 impl Launched {
@@ -176,6 +199,9 @@ impl Launched {
             (0..self.nodes.len()).for_each(|index| self.run_node(index, ticket));
         } else {
             self.run_branches(ticket);
+        }
+        if Bug::NodeSignalsLate.is_planted() {
+            self.nodes.iter().for_each(|node| node.operation.signal());
         }
         self.end.complete();
         *lock(&self.fault)
@@ -213,12 +239,27 @@ impl Launched {
         news::wait_until(|| node.behind.iter().all(has_ended) || is_over());
         if !is_over() && lock(&self.fault).is_ok() {
             let ticket = ticket.of_node(index);
-            let run = AssertUnwindSafe(|| node.operation.run(&self.engine, ticket, || {}));
+            let planted = self.planted(index);
+            let operation = planted.as_ref().unwrap_or(&node.operation);
+            let run = AssertUnwindSafe(|| operation.run(&self.engine, ticket, || {}));
             if let Err(code) = catch_unwind(run).unwrap_or(Err(Code::LAUNCH_FAILED)) {
                 self.fail(code);
             }
         }
         self.end_node(index);
+    }
+
+    /// Returns what a planted bug executes in place of a node with semaphores.
+    fn planted(&self, index: usize) -> Option<Operation> {
+        let own = &self.nodes[index].operation;
+        if own.semaphores() == 0 {
+            return None;
+        }
+        if matches!(own, Operation::SignalSemaphores(_)) && Bug::NodeSignalsLate.is_planted() {
+            return Some(Operation::MemoryOps([].into()));
+        }
+        let changed = || lock(&self.of.nodes)[index].operation.clone();
+        Bug::NodeChangesLater.is_planted().then(changed)
     }
 
     fn end_node(&self, index: usize) {
@@ -264,7 +305,7 @@ mod tests {
     use crate::stream::StreamKind;
 
     /// Submits a launch of a graph as the first command of a stream.
-    fn submitted(graph: &Graph, context: &Context) -> (Arc<Launched>, Arc<Progress>) {
+    fn submitted(graph: &Arc<Graph>, context: &Context) -> (Arc<Launched>, Arc<Progress>) {
         let progress = Arc::<Progress>::default();
         let launched = Arc::new(graph.instantiate()).submitted(&context.engine);
         launched.bind(&progress, progress.submit());
@@ -275,11 +316,11 @@ mod tests {
     fn a_launch_and_what_it_records_last_are_complete_as_one() {
         let context = Context::for_tests();
         let [first, last] = [(); 2].map(|()| Event::create(context.clone(), 0).unwrap());
-        let graph = Graph::default();
+        let graph = Arc::<Graph>::default();
         graph.add(Operation::RecordEvent(first.clone()), vec![]);
         graph.add(Operation::RecordEvent(last.clone()), vec![0]);
         let (launched, progress) = submitted(&graph, &context);
-        let end = lock(&launched._of.last).clone().unwrap();
+        let end = lock(&launched.of.last).clone().unwrap();
         launched.run(context.engine.connections.ticket()).unwrap();
         assert!(first.latest_or_reached().is_reached());
         // The same holds for a launch after it.
@@ -292,7 +333,7 @@ mod tests {
     fn a_record_beside_another_branch_is_reached_by_itself() {
         let context = Context::for_tests();
         let event = Event::create(context.clone(), 0).unwrap();
-        let graph = Graph::default();
+        let graph = Arc::<Graph>::default();
         graph.add(Operation::MemoryOps([].into()), vec![]);
         graph.add(Operation::RecordEvent(event.clone()), vec![]);
         let (launched, progress) = submitted(&graph, &context);
@@ -305,7 +346,7 @@ mod tests {
     #[test]
     fn the_first_fault_is_the_launchs() {
         let context = Context::for_tests();
-        let (launched, _) = submitted(&Graph::default(), &context);
+        let (launched, _) = submitted(&Arc::default(), &context);
         launched.fail(Code::ILLEGAL_ADDRESS);
         launched.fail(Code::LAUNCH_FAILED);
         let run = launched.run(context.engine.connections.ticket());
@@ -317,7 +358,7 @@ mod tests {
         let context = Context::for_tests();
         let stream = Stream::new(&context, StreamKind::NonBlocking, 0).unwrap();
         let event = Event::create(context.clone(), INTERPROCESS | DISABLE_TIMING).unwrap();
-        let graph = Graph::default();
+        let graph = Arc::<Graph>::default();
         graph.add(Operation::RecordEvent(event.clone()), vec![]);
         let executable = Arc::new(graph.instantiate());
         context.engine.life.end();
@@ -328,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_node_is_before_what_comes_behind_it() {
-        let graph = Graph::default();
+        let graph = Arc::<Graph>::default();
         let nothing = || Operation::MemoryOps([].into());
         let first = graph.add(nothing(), vec![]);
         let left = graph.add(nothing(), vec![first]);

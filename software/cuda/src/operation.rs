@@ -69,6 +69,15 @@ impl Operation {
         }
     }
 
+    /// The number of semaphores of a signal or wait operation.
+    pub(crate) fn semaphores(&self) -> usize {
+        match self {
+            Self::SignalSemaphores(all) => all.len(),
+            Self::WaitSemaphores(all) => all.len(),
+            _ => 0,
+        }
+    }
+
     /// Returns the command as submitted, with the present state of events, semaphores and graphs.
     ///
     /// Call this only when nothing can refuse the command any more.
@@ -122,6 +131,13 @@ impl Operation {
         Ok(())
     }
 
+    /// Makes its signals of semaphores, if it has any.
+    pub(crate) fn signal(&self) {
+        if let Self::SignalSemaphores(all) = self {
+            all.iter().for_each(SignalSemaphore::run);
+        }
+    }
+
     /// True if it keeps its connection, because it may wait for another process.
     pub(crate) fn waits(&self) -> bool {
         match self {
@@ -138,7 +154,7 @@ impl Operation {
             Self::Fill(fill) => fill.run(engine)?,
             Self::Copy(copy) => copy.run(engine)?,
             Self::MemoryOps(ops) => ops.iter().try_for_each(|op| op.run(engine))?,
-            Self::SignalSemaphores(all) => all.iter().for_each(SignalSemaphore::run),
+            Self::SignalSemaphores(_) => self.signal(),
             Self::WaitSemaphores(all) => all.iter().for_each(|one| one.run(&engine.life)),
             _ => {}
         }

@@ -61,7 +61,7 @@ pub(super) struct BufferDesc {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Params {
-    value: u64,
+    pub(super) value: u64,
     _others: [u64; 8],
     flags: u32,
     _reserved: [u32; 16],
@@ -77,7 +77,7 @@ const TIMELINE_SEMAPHORE_FD: u32 = 9;
 const DEDICATED: u32 = 1;
 
 /// Returns the semaphores, each with its value.
-fn list(
+pub(super) fn list(
     semaphores: &In<Handle>,
     params: &In<Params>,
     count: u32,

@@ -9,11 +9,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::Handle;
-use crate::abi::{Out, api};
-use crate::code::Code;
+use super::external::{Params, list};
+use crate::abi::{In, Out, api};
+use crate::code::{Answer, Code};
 use crate::current;
 use crate::device::require_initialized;
+use crate::event::Event;
+use crate::external::{Semaphore, SignalSemaphore, WaitSemaphore};
 use crate::graph::{EXECUTABLES, GRAPHS, executable, graph};
+use crate::operation::Operation;
 use crate::stream::Stream;
 use crate::user_object::{Kept, USER_OBJECTS, UserObject};
 use crate::workers;
@@ -30,8 +34,30 @@ const MOVE: u32 = 1;
 /// The other bits hold the handle of the graph.
 const NODE_BITS: u32 = 24;
 
-const fn node(graph: Handle, index: usize) -> Handle {
+pub(super) const fn node(graph: Handle, index: usize) -> Handle {
     graph << NODE_BITS | (index + 1)
+}
+
+/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct SemaphoreNodeParams {
+    semaphores: *const Handle,
+    params: *const Params,
+    count: u32,
+}
+
+/// Returns the semaphores of a node, each with its value.
+fn semaphores(of: &SemaphoreNodeParams) -> Answer<Vec<(Arc<Semaphore>, Params)>> {
+    list(&In::at(of.semaphores), &In::at(of.params), of.count)
+}
+
+/// Changes a node of an executable graph, which is given by the node of the original graph.
+///
+fn change(exec: Handle, node: Handle, to: Operation) -> Answer {
+    let index = (node & ((1 << NODE_BITS) - 1)).checked_sub(1);
+    let original = graph(node >> NODE_BITS)?;
+    executable(exec)?.change(&original, index.ok_or(Code::INVALID_VALUE)?, to)
 }
 
 api! {
@@ -55,6 +81,34 @@ api! {
 
     fn cuGraphLaunch(graph: Handle, stream: Handle) {
         executable(graph)?.launch(&Stream::find(stream)?)
+    }
+
+    fn cuGraphExecExternalSemaphoresSignalNodeSetParams(
+        exec: Handle,
+        node: Handle,
+        params: In<SemaphoreNodeParams>,
+    ) {
+        let all = semaphores(&params.get()?)?.into_iter();
+        let all = all.map(|(semaphore, params)| SignalSemaphore::new(semaphore, params.value));
+        change(exec, node, Operation::SignalSemaphores(all.collect()))
+    }
+
+    fn cuGraphExecExternalSemaphoresWaitNodeSetParams(
+        exec: Handle,
+        node: Handle,
+        params: In<SemaphoreNodeParams>,
+    ) {
+        let all = semaphores(&params.get()?)?.into_iter();
+        let all = all.map(|(semaphore, params)| WaitSemaphore::new(semaphore, params.value));
+        change(exec, node, Operation::WaitSemaphores(all.collect()))
+    }
+
+    fn cuGraphExecEventRecordNodeSetEvent(exec: Handle, node: Handle, event: Handle) {
+        change(exec, node, Operation::RecordEvent(Event::find(event)?))
+    }
+
+    fn cuGraphExecEventWaitNodeSetEvent(exec: Handle, node: Handle, event: Handle) {
+        change(exec, node, Operation::WaitAtLaunch(Event::find(event)?))
     }
 
     fn cuGraphUpload(graph: Handle, stream: Handle) {

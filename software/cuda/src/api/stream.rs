@@ -5,9 +5,11 @@
     reason = "exports functions of the driver API"
 )]
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 
 use super::Handle;
+use super::graph::node;
 use crate::abi::{Out, api};
 use crate::bug::Bug;
 use crate::capture::{self, Mode};
@@ -35,16 +37,9 @@ fn create(to: &Out<Handle>, flags: u32, priority: i32) -> Answer {
     to.set(STREAMS.add(Stream::new(&context, kind, priority)?))
 }
 
-/// Writes the state of a stream's capture. `id` and `graph` may be null.
-fn tell_capture(stream: Handle, status: &Out<u32>, id: &Out<u64>, graph: &Out<Handle>) -> Answer {
-    status.require()?;
-    let info = capture::info(&*Stream::find(stream)?)?;
-    status.set(info.status)?;
-    if info.status == 1 {
-        id.set_if_wanted(info.id);
-        graph.set_if_wanted(info.graph);
-    }
-    Ok(())
+std::thread_local! {
+    /// The nodes that the last `cuStreamGetCaptureInfo_v2` of this thread has returned.
+    static TOLD: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
 api! {
@@ -115,13 +110,22 @@ api! {
         status: Out<u32>,
         id: Out<u64>,
         graph: Out<Handle>,
-        nodes: Out<Handle>,
+        nodes: Out<*const Handle>,
         count: Out<usize>,
     ) {
-        tell_capture(stream, &status, &id, &graph)?;
-        // Nodes have no handles here.
-        nodes.set_if_wanted(0);
-        count.set_if_wanted(0);
+        status.require()?;
+        let info = capture::info(&*Stream::find(stream)?)?;
+        status.set(info.status)?;
+        if info.status != 1 {
+            return Ok(());
+        }
+        id.set_if_wanted(info.id);
+        graph.set_if_wanted(info.graph);
+        count.set_if_wanted(info.behind.len());
+        let told: Vec<_> = info.behind.iter().map(|at| node(info.graph, *at)).collect();
+        nodes.set_if_wanted(told.as_ptr());
+        // Valid until the next such call of this thread.
+        TOLD.set(told);
         Ok(())
     }
 

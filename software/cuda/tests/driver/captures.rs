@@ -1,8 +1,11 @@
 //! Stream capture and graphs.
 
 use std::ffi::c_void;
+use std::os::fd::IntoRawFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use syncline_software_payload::{Kind, Semaphore};
 
 use super::cuda::*;
 
@@ -267,4 +270,132 @@ fn a_fill_that_can_never_be_is_refused_in_a_capture() {
     // The capture goes on.
     ok(cuMemsetD32Async(memory, 1, 16, captured));
     ok(end(captured));
+}
+
+/// The nodes before the next node of a stream.
+fn nodes(stream: Handle) -> Vec<Handle> {
+    let (mut status, mut count, mut nodes) = (9, 9, std::ptr::null::<Handle>());
+    ok(cuStreamGetCaptureInfo_v2(
+        stream,
+        &raw mut status,
+        null_mut(),
+        null_mut(),
+        (&raw mut nodes).cast(),
+        &raw mut count,
+    ));
+    assert_eq!(status, 1);
+    // SAFETY: the driver has written so many handles.
+    (0..count)
+        .map(|at| unsafe { nodes.add(at).read() })
+        .collect()
+}
+
+fn imported() -> (Semaphore, Handle) {
+    let (payload, file) = Semaphore::create(Kind::Timeline, 0).unwrap();
+    let semaphore = super::external::import(9, file.into_raw_fd()).unwrap();
+    (payload, semaphore)
+}
+
+type SetSemaphore = fn(Handle, Handle, *const SemaphoreNode) -> u32;
+
+fn set(call: SetSemaphore, graph: Handle, node: Handle, semaphore: Handle, to: u64) -> u32 {
+    let node_params = SemaphoreNode {
+        semaphores: &raw const semaphore,
+        params: &value(to),
+        count: 1,
+    };
+    call(graph, node, &raw const node_params)
+}
+
+#[test]
+fn each_launch_has_the_values_of_its_call() {
+    let _context = Context::new();
+    let ((payload, semaphore), busy, gate) = (imported(), stream(), Pinned::new(1));
+    let captured = begin(THREAD_LOCAL);
+    assert_eq!(nodes(captured), []);
+    ok(cuWaitExternalSemaphoresAsync(
+        &semaphore,
+        &value(0),
+        1,
+        captured,
+    ));
+    let [wait] = nodes(captured)[..] else {
+        panic!("no node")
+    };
+    ok(cuSignalExternalSemaphoresAsync(
+        &semaphore,
+        &value(0),
+        1,
+        captured,
+    ));
+    let [signal] = nodes(captured)[..] else {
+        panic!("no node")
+    };
+    let graph = made(|to| cuStreamEndCapture(captured, to));
+    let mut known = [0; 2];
+    ok(cuGraphGetNodes(graph, known.as_mut_ptr(), &mut 2));
+    assert_eq!(known, [wait, signal]);
+    let launched = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    let waits: SetSemaphore =
+        |graph, node, params| cuGraphExecExternalSemaphoresWaitNodeSetParams(graph, node, params);
+    let signals: SetSemaphore =
+        |graph, node, params| cuGraphExecExternalSemaphoresSignalNodeSetParams(graph, node, params);
+    // Both are in flight, and the second change affects the second launch only.
+    ok(cuStreamWaitValue64_v2(busy, gate.address(), 1, 0));
+    for round in [1, 2] {
+        ok(set(waits, launched, wait, semaphore, 10 * round - 1));
+        ok(set(signals, launched, signal, semaphore, 10 * round));
+        ok(cuGraphLaunch(launched, busy));
+    }
+    gate.set(1);
+    payload.reach(9);
+    eventually(|| payload.value() == 10);
+    assert_eq!(cuStreamQuery(busy), 600);
+    payload.reach(19);
+    ok(cuStreamSynchronize(busy));
+    assert_eq!(payload.value(), 20);
+    // Wrong nodes, and a node of a graph that is gone.
+    assert_eq!(set(signals, launched, wait, semaphore, 30), 1);
+    assert_eq!(set(signals, launched, signal + 1, semaphore, 30), 1);
+    assert_eq!(set(signals, launched, 0, semaphore, 30), 1);
+    assert_eq!(
+        cuGraphExecEventRecordNodeSetEvent(launched, signal, event()),
+        1
+    );
+    let other = made(|to| cuGraphInstantiateWithFlags(to, made(|to| cuGraphCreate(to, 0)), 0));
+    assert_eq!(set(signals, other, signal, semaphore, 30), 1);
+    ok(cuGraphDestroy(graph));
+    assert_eq!(set(signals, launched, signal, semaphore, 30), 1);
+}
+
+#[test]
+fn each_launch_has_the_events_of_its_call() {
+    let _context = Context::new();
+    let (gate, busy, launching) = (Pinned::new(1), stream(), stream());
+    let [start, other, first, second] = [(); 4].map(|()| event());
+    let captured = begin(THREAD_LOCAL);
+    ok(cuStreamWaitEvent(captured, other, 1));
+    let [wait] = nodes(captured)[..] else {
+        panic!("no node")
+    };
+    ok(cuEventRecordWithFlags(other, captured, 1));
+    let [record] = nodes(captured)[..] else {
+        panic!("no node")
+    };
+    let graph = made(|to| cuStreamEndCapture(captured, to));
+    let launched = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    ok(cuStreamWaitValue64_v2(busy, gate.address(), 1, 0));
+    ok(cuEventRecord(start, busy));
+    // The first launch waits for nothing, the second for the stream.
+    ok(cuGraphExecEventRecordNodeSetEvent(launched, record, first));
+    ok(cuGraphLaunch(launched, launching));
+    ok(cuEventSynchronize(first));
+    ok(cuGraphExecEventWaitNodeSetEvent(launched, wait, start));
+    ok(cuGraphExecEventRecordNodeSetEvent(launched, record, second));
+    ok(cuGraphLaunch(launched, launching));
+    ok(cuEventQuery(first));
+    assert_eq!(cuEventQuery(second), 600);
+    gate.set(1);
+    ok(cuEventSynchronize(second));
+    ok(cuEventQuery(other));
 }

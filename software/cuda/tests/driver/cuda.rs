@@ -155,6 +155,14 @@ functions! {
     cuGraphCreate(graph: *mut Handle, flags: u32);
     cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64);
     cuGraphLaunch(graph: Handle, stream: Handle);
+    cuGraphExecExternalSemaphoresSignalNodeSetParams(
+        executable: Handle, node: Handle, params: *const SemaphoreNode
+    );
+    cuGraphExecExternalSemaphoresWaitNodeSetParams(
+        executable: Handle, node: Handle, params: *const SemaphoreNode
+    );
+    cuGraphExecEventRecordNodeSetEvent(executable: Handle, node: Handle, event: Handle);
+    cuGraphExecEventWaitNodeSetEvent(executable: Handle, node: Handle, event: Handle);
     cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
     cuGraphDestroy(graph: Handle);
     cuGraphExecDestroy(graph: Handle);
@@ -309,6 +317,14 @@ pub(crate) struct AccessDesc {
 pub(crate) struct SemaphoreParams {
     pub(crate) value: u64,
     pub(crate) rest: [u64; 17],
+}
+
+/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct SemaphoreNode {
+    pub(crate) semaphores: *const Handle,
+    pub(crate) params: *const SemaphoreParams,
+    pub(crate) count: u32,
 }
 
 pub(crate) const fn value(value: u64) -> SemaphoreParams {
