@@ -55,6 +55,14 @@ pub(crate) struct SemaphoreParams {
     pub(crate) rest: [u64; 17],
 }
 
+/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct SemaphoreNode {
+    pub(crate) semaphores: *const Handle,
+    pub(crate) params: *const SemaphoreParams,
+    pub(crate) count: u32,
+}
+
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of a file descriptor.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -270,6 +278,14 @@ functions! {
     graph_instantiate(exec: &mut Handle, graph: Handle, flags: u64) = "cuGraphInstantiateWithFlags";
     graph_launch(exec: Handle, stream: Handle) = "cuGraphLaunch";
     graph_exec_destroy(exec: Handle) = "cuGraphExecDestroy";
+    graph_set_signal(exec: Handle, node: Handle, params: &SemaphoreNode)
+        = "cuGraphExecExternalSemaphoresSignalNodeSetParams";
+    graph_set_wait(exec: Handle, node: Handle, params: &SemaphoreNode)
+        = "cuGraphExecExternalSemaphoresWaitNodeSetParams";
+    graph_set_record(exec: Handle, node: Handle, event: Handle)
+        = "cuGraphExecEventRecordNodeSetEvent";
+    graph_set_event_wait(exec: Handle, node: Handle, event: Handle)
+        = "cuGraphExecEventWaitNodeSetEvent";
     mem_alloc(pointer: &mut u64, bytes: usize) = "cuMemAlloc_v2";
     mem_free(pointer: u64) = "cuMemFree_v2";
     mem_host_alloc(pointer: &mut usize, bytes: usize, flags: u32) = "cuMemHostAlloc";

@@ -18,7 +18,9 @@ pub(crate) fn list() -> Vec<Probe> {
 }
 
 /// Captures what the closure enqueues.
-fn capture(enqueue: impl FnOnce(Handle) -> Result<(), String>) -> Result<(Handle, Handle), String> {
+pub(super) fn capture(
+    enqueue: impl FnOnce(Handle) -> Result<(), String>,
+) -> Result<(Handle, Handle), String> {
     let (stream, mut graph, mut exec) = (stream()?, 0, 0);
     check("cuStreamBeginCapture", cu().stream_begin_capture(stream, 2))?;
     enqueue(stream)?;

@@ -22,6 +22,7 @@ mod joining;
 mod kernels;
 mod memory;
 mod memory_ops;
+mod slots;
 mod user_objects;
 mod version;
 mod virtual_memory;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> Vec<Probe> {
         joining::list(),
         forbidden::list(),
         graph::list(),
+        slots::list(),
         user_objects::list(),
         ipc::list(),
         external::list(),
