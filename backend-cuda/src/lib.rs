@@ -39,9 +39,9 @@
 // | `memory/` | `allocation` (imported memory), `buffer`, `image`, `module` (kernels) |
 // | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: what imported ports do in streams; `groups`: the imported ports of a submission; `visibility`: values that the host may act on; `watch`: polling ports while a thread waits |
 // | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
-// | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder`; `raw_submission`: what a call of the application's own gets |
+// | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder`; `raw_submission`: what a call of the application's own gets; `graph_launch`: a graph that makes the waits and signals of its submission |
 // | `share/` | imports from other APIs: `external`, `external_memory`, `binary`; `interprocess` events; `own_event`: fences with an event of their own |
-// | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for |
+// | `graph/` | `capture`: fences in a stream capture; `launch`: fences that each launch of a graph records or waits for; `slots`: nodes that wait for timelines and signal them |
 // | `api/` | the traits of core, implemented for `device` and `queue` |
 // | `probe.rs`, `adopt/` | the devices and their capabilities; adopting objects of the application, and raw handles |
 
@@ -60,6 +60,7 @@ mod timing;
 pub use adopt::raw::{EventGuard, StreamGuard};
 pub use device::open::Device;
 pub use driver::table::Driver;
+pub use graph::slots::{Graph, GraphSlots, Slot, SlotValue};
 pub use memory::allocation::Allocation;
 pub use memory::buffer::Buffer;
 pub use memory::image::{Image, Surface, Texture};
@@ -94,4 +95,6 @@ const _: () = {
     shared::<Surface>();
     shared::<Texture>();
     shared::<Function>();
+    shared::<Graph>();
+    shared::<GraphSlots>();
 };

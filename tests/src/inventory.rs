@@ -166,6 +166,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(crate::cases::sync_files::cases());
     #[cfg(feature = "cuda")]
     cases.extend(crate::cases::captures::cases());
+    #[cfg(feature = "cuda")]
+    cases.extend(crate::cases::slots::cases());
     cases
 }
 

@@ -1,7 +1,7 @@
 //! Streams, created by this crate or adopted from the application.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -368,6 +368,42 @@ impl Stream {
             )),
             Err(code) => Err(self.error(code)),
         }
+    }
+
+    /// The node that the last command of this stream has added to the captured graph.
+    ///
+    /// The caller has added it while it held the stream's lock.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`] if the stream has no such single node, or a driver error.
+    pub(crate) fn last_node(
+        &self,
+        locked: &StreamLockGuard<'_>,
+    ) -> Result<Raw<sys::CUgraphNode_st>> {
+        debug_assert!(
+            locked.is_for(self.stream_lock()),
+            "the lock of another stream"
+        );
+        let (mut status, mut nodes, mut count) = (0, null::<sys::CUgraphNode>(), 0_usize);
+        // SAFETY: as in `capture_while_locked`. Also writes a pointer and a number.
+        let asked = unsafe {
+            self.context.driver().stream_get_capture_info(
+                self.raw(),
+                &raw mut status,
+                null_mut(),
+                null_mut(),
+                (&raw mut nodes).cast(),
+                (&raw mut count).cast(),
+            )
+        };
+        asked.map_err(|code| self.error(code))?;
+        if status != ACTIVE || count != 1 || nodes.is_null() {
+            let reason = "the driver does not tell the node; the capture may be invalid";
+            return Err(Error::capturing(&self.object, "get a slot", reason));
+        }
+        // SAFETY: the driver has returned a list of one node, which is valid until the next call
+        // that uses the stream. The lock keeps other threads from such a call.
+        Ok(Raw(unsafe { nodes.read() }))
     }
 
     /// Rejects a stream that is being captured into a graph.

@@ -390,6 +390,39 @@ symbols! {
         ) = "cuTexObjectCreate";
         tex_object_destroy(texture: sys::CUtexObject) = "cuTexObjectDestroy";
         memcpy_3d_async(copy: *const Copy3d, stream: sys::CUstream) = "cuMemcpy3DAsync_v2";
+        graph_exec_set_wait(
+            graph: sys::CUgraphExec, node: sys::CUgraphNode,
+            params: *const SemaphoreNodeParams<sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>,
+        ) = "cuGraphExecExternalSemaphoresWaitNodeSetParams";
+        graph_exec_set_signal(
+            graph: sys::CUgraphExec, node: sys::CUgraphNode,
+            params: *const SemaphoreNodeParams<sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>,
+        ) = "cuGraphExecExternalSemaphoresSignalNodeSetParams";
+        graph_exec_set_event_wait(
+            graph: sys::CUgraphExec, node: sys::CUgraphNode, event: sys::CUevent,
+        ) = "cuGraphExecEventWaitNodeSetEvent";
+        graph_exec_set_event_record(
+            graph: sys::CUgraphExec, node: sys::CUgraphNode, event: sys::CUevent,
+        ) = "cuGraphExecEventRecordNodeSetEvent";
+    }
+}
+
+/// `CUDA_EXT_SEM_WAIT_NODE_PARAMS` and `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct SemaphoreNodeParams<P> {
+    semaphores: *const sys::CUexternalSemaphore,
+    params: *const P,
+    count: c_uint,
+}
+
+impl<P> SemaphoreNodeParams<P> {
+    /// The parameters of a node with one semaphore. They point to the arguments.
+    pub(crate) const fn new(semaphores: &[sys::CUexternalSemaphore; 1], params: &[P; 1]) -> Self {
+        Self {
+            semaphores: semaphores.as_ptr(),
+            params: params.as_ptr(),
+            count: 1,
+        }
     }
 }
 
@@ -655,6 +688,16 @@ impl Driver {
             "cuTexObjectCreate",
             "cuTexObjectDestroy",
             "cuMemcpy3DAsync_v2",
+        ])
+    }
+
+    /// The first missing function of those that set what nodes of graphs wait for and signal.
+    pub(crate) fn missing_for_slots(&self) -> Option<&'static str> {
+        self.0.optional.missing(&[
+            "cuGraphExecExternalSemaphoresWaitNodeSetParams",
+            "cuGraphExecExternalSemaphoresSignalNodeSetParams",
+            "cuGraphExecEventWaitNodeSetEvent",
+            "cuGraphExecEventRecordNodeSetEvent",
         ])
     }
 

@@ -11,14 +11,13 @@ use syncline_core::{Error, Fence, Result};
 use crate::device::event::{Mark, ReleasedEvents};
 use crate::device::stream::{Capture, Stream};
 use crate::device::stream_lock::StreamLockGuard;
+use crate::queue::graph_launch::GRAPH;
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::own_event::{OwnEvent, SharedWith};
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
-/// The commands that count for a launch of a graph, unless the work declares more.
-const GRAPH: u64 = 64;
 /// The reason why graphs cannot use a fence of an interprocess event.
 pub(crate) const FOR_PROCESSES: &str = "several processes have its event, which no graph records or waits for; do that before the capture or after it";
 /// `CU_GRAPH_USER_OBJECT_MOVE`: the graph takes over the reference.

@@ -2,3 +2,4 @@
 
 pub(crate) mod capture;
 pub(crate) mod launch;
+pub(crate) mod slots;

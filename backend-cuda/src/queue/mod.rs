@@ -1,5 +1,6 @@
 //! Queues: submissions become calls on a stream.
 
+pub(crate) mod graph_launch;
 pub(crate) mod queue_stream;
 pub(crate) mod raw_submission;
 pub(crate) mod recorder;

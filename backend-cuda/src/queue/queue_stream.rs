@@ -270,7 +270,7 @@ impl QueueStream {
     /// # Errors
     /// [`Error::Unsupported`] if another backend has made the port.
     #[inline]
-    fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
+    pub(super) fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
         end.port::<EventPort>().ok_or_else(|| self.foreign(end))
     }
 
@@ -285,7 +285,7 @@ impl QueueStream {
 
     /// The imported ports among `points`, kept until the submission that `end` ends has finished.
     #[inline]
-    fn external<'p>(
+    pub(super) fn external<'p>(
         &self,
         state: &mut StreamState,
         points: &'p [NativePoint<'p>],

@@ -14,6 +14,7 @@ use crate::device::context::Owner;
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
 use crate::device::stream_lock::StreamLockGuard;
+use crate::queue::graph_launch::Launch;
 use crate::queue::queue_stream::{QueueStream, StreamState};
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
@@ -189,6 +190,14 @@ impl Enqueue for Feed {
         let binds = !batch.is_bare || queue.stream().is_legacy();
         let _bound = binds.then(|| queue.device().context().bind()).transpose()?;
         let marked = state.begin_submission();
+        if let Some(launch) = batch.attached::<Launch>() {
+            let mut left = Left::default();
+            queue.record_launch(state, batch, &launch, keep, |keep| {
+                work(&mut Recorder::new(queue, keep, &mut left))
+            })?;
+            state.note_marked();
+            return Ok(());
+        }
         let waited = queue.wait(state, batch, keep)?;
         let mut left = Left::default();
         let worked = work(&mut Recorder::new(queue, keep, &mut left));

@@ -114,14 +114,30 @@ impl Groups<'_> {
         if counters.count() == 0 {
             return semaphores.signal_and_record(stream, mark);
         }
+        self.record_after(stream, mark, || {
+            semaphores.signal(stream)?;
+            counters.signal(stream)
+        })
+    }
+
+    /// Announces the signals of all ports, calls `make`, which makes them, and records `mark`.
+    ///
+    /// # Errors
+    /// Same errors as [`Groups::signal_and_record`], and any error of `make`.
+    pub(crate) fn record_after(
+        &self,
+        stream: &Stream,
+        mark: &Mark,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Self {
+            semaphores,
+            counters,
+        } = self;
         // Counters first, because their announcement can fail.
         let needs_trim = counters.announce(stream, mark)?;
         let (made, semaphores_need_trim) = match semaphores.announce(stream, mark) {
-            Ok(needs_trim) => {
-                let made = semaphores.signal(stream);
-                let made = made.and_then(|()| counters.signal(stream));
-                (made.and_then(|()| stream.record(mark)), needs_trim)
-            }
+            Ok(needs_trim) => (make().and_then(|()| stream.record(mark)), needs_trim),
             Err(error) => (Err(error), false),
         };
         counters.settle(made.is_ok(), needs_trim);

@@ -111,6 +111,25 @@ pub(crate) fn signal_binary(stream: &Stream, semaphore: &Semaphore) -> Result<()
     signal_all(stream, 1, [(semaphore, 0)].into_iter())
 }
 
+/// The driver's parameters of a wait for `value`.
+#[inline]
+pub(crate) fn wait_params(value: u64) -> sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS {
+    // SAFETY: the struct contains integers, pointers and unions of them, for which zeroes are
+    // valid. The API requires zeroes in unused fields.
+    let mut params: sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS = unsafe { std::mem::zeroed() };
+    params.params.fence.value = value;
+    params
+}
+
+/// The driver's parameters of a signal of `value`.
+#[inline]
+pub(crate) fn signal_params(value: u64) -> sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS {
+    // SAFETY: as for waits.
+    let mut params: sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS = unsafe { std::mem::zeroed() };
+    params.params.fence.value = value;
+    params
+}
+
 /// Makes the stream wait for `count` semaphores with one driver call.
 ///
 /// The value for a binary semaphore is 0. The caller keeps the semaphores until the stream has
@@ -120,25 +139,25 @@ pub(crate) fn wait_all<'s>(
     count: usize,
     semaphores: impl Iterator<Item = Valued<'s>>,
 ) -> Result<()> {
-    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
-    fn params(value: u64) -> Params {
-        // SAFETY: the struct contains integers, pointers and unions of them, for which zeroes are
-        // valid. The API requires zeroes in unused fields.
-        let mut params: Params = unsafe { std::mem::zeroed() };
-        params.params.fence.value = value;
-        params
-    }
     let context = stream.context();
-    each(count, semaphores, params, |semaphores, params, count| {
-        // SAFETY: both lists have this length and outlive the call. The semaphores are borrowed,
-        // and the stream is alive.
-        unsafe {
-            context
-                .driver()
-                .wait_external_semaphores_async(semaphores, params, count, stream.raw())
-        }
-        .map_err(|code| context.error(code))
-    })
+    each(
+        count,
+        semaphores,
+        wait_params,
+        |semaphores, params, count| {
+            // SAFETY: both lists have this length and outlive the call. The semaphores are
+            // borrowed, and the stream is alive.
+            unsafe {
+                context.driver().wait_external_semaphores_async(
+                    semaphores,
+                    params,
+                    count,
+                    stream.raw(),
+                )
+            }
+            .map_err(|code| context.error(code))
+        },
+    )
 }
 
 /// Signals `count` semaphores with one driver call. Same conditions as [`wait_all`].
@@ -147,26 +166,24 @@ pub(crate) fn signal_all<'s>(
     count: usize,
     semaphores: impl Iterator<Item = Valued<'s>>,
 ) -> Result<()> {
-    type Params = sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
-    fn params(value: u64) -> Params {
-        // SAFETY: as for waits.
-        let mut params: Params = unsafe { std::mem::zeroed() };
-        params.params.fence.value = value;
-        params
-    }
     let context = stream.context();
-    each(count, semaphores, params, |semaphores, params, count| {
-        // SAFETY: as for waits.
-        unsafe {
-            context.driver().signal_external_semaphores_async(
-                semaphores,
-                params,
-                count,
-                stream.raw(),
-            )
-        }
-        .map_err(|code| context.error(code))
-    })
+    each(
+        count,
+        semaphores,
+        signal_params,
+        |semaphores, params, count| {
+            // SAFETY: as for waits.
+            unsafe {
+                context.driver().signal_external_semaphores_async(
+                    semaphores,
+                    params,
+                    count,
+                    stream.raw(),
+                )
+            }
+            .map_err(|code| context.error(code))
+        },
+    )
 }
 
 /// A semaphore and the value to wait for or to signal.

@@ -54,6 +54,7 @@ const OWN_MEMORY: &str = "the last command is Some(9)\n\
 #[case::workers("two_queues", &["host"], "the last word written is Some(100)")]
 #[case::image("image", &[], "230400 of 230400 texels are right")]
 #[case::cuda_memory("cuda_memory", &[], "65536 of 65536 words are 7")]
+#[case::cuda_graph("cuda_graph", &[], "frame 100: 1024 of 1024 words are 7")]
 #[case::own_memory("own_memory", &[], OWN_MEMORY)]
 #[case::own_submission("own_submission", &[], "the line is at 2")]
 #[case::vertices("vertices", &[], "\n0 pixels are wrong")]

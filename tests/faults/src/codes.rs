@@ -87,7 +87,11 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuEventElapsedTime" => &[400, 999, ILLEGAL_ADDRESS],
         "cuStreamGetCtx" | "cuStreamGetCaptureInfo_v2" => &[400, ILLEGAL_ADDRESS],
         "cuUserObjectCreate" | "cuUserObjectRelease" | "cuGraphRetainUserObject" => &[1],
-        "cuGraphLaunch" => &[1, ILLEGAL_ADDRESS],
+        "cuGraphLaunch"
+        | "cuGraphExecEventRecordNodeSetEvent"
+        | "cuGraphExecEventWaitNodeSetEvent"
+        | "cuGraphExecExternalSemaphoresSignalNodeSetParams"
+        | "cuGraphExecExternalSemaphoresWaitNodeSetParams" => &[1, ILLEGAL_ADDRESS],
         "cuMemAlloc_v2" | "cuMemHostAlloc" => &[2, 1, ILLEGAL_ADDRESS],
         "cuMemHostRegister_v2" => &[2, 801, 712],
         "cuMemFree_v2" | "cuMemFreeHost" | "cuMemHostUnregister" => &[1, ILLEGAL_ADDRESS],

@@ -60,7 +60,7 @@ const SHORT: Duration = Duration::from_millis(5);
 type Fence = user::Fence<Equipped>;
 
 /// Creates a queue of the left side, which is CUDA. Makes its context current on this thread.
-fn cuda_queue(
+pub(super) fn cuda_queue(
     world: &World<Equipped>,
     label: &str,
 ) -> Result<(user::Queue<Equipped>, cuda::Queue), Stop> {
@@ -78,7 +78,7 @@ fn cuda_queue(
     }
 }
 
-fn done(call: &str, result: sys::CUresult) -> Verdict {
+pub(super) fn done(call: &str, result: sys::CUresult) -> Verdict {
     check!(
         result == sys::CUresult::CUDA_SUCCESS,
         "{call} returned {result:?}"
@@ -87,14 +87,14 @@ fn done(call: &str, result: sys::CUresult) -> Verdict {
 }
 
 /// A capture that has begun. The drop ends it. Begin and end are under the stream's guard (F7).
-struct Capture<'q> {
+pub(super) struct Capture<'q> {
     queue: &'q cuda::Queue,
-    stream: sys::CUstream,
+    pub(super) stream: sys::CUstream,
     ended: bool,
 }
 
 impl<'q> Capture<'q> {
-    fn begin(queue: &'q cuda::Queue) -> Result<Self, Stop> {
+    pub(super) fn begin(queue: &'q cuda::Queue) -> Result<Self, Stop> {
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         Self::begin_in(queue, mode)
     }
@@ -112,7 +112,15 @@ impl<'q> Capture<'q> {
     }
 
     /// Ends the capture and returns the graph. The capture must be valid.
-    fn end(mut self) -> Result<Graph, Stop> {
+    fn end(self) -> Result<Graph, Stop> {
+        let (graph, executable) = self.end_raw()?;
+        // SAFETY: nothing uses the graph itself any more.
+        let _ = unsafe { sys::cuGraphDestroy(graph) };
+        Ok(Graph(Arc::new(Executable(executable))))
+    }
+
+    /// Ends the capture. Returns the graph and its executable form, which the caller destroys.
+    pub(super) fn end_raw(mut self) -> Result<(sys::CUgraph, sys::CUgraphExec), Stop> {
         self.ended = true;
         let (mut graph, mut executable) = (null_mut(), null_mut());
         let guard = self.queue.stream();
@@ -125,10 +133,12 @@ impl<'q> Capture<'q> {
         )?;
         // SAFETY: the graph has just been captured. The call writes one handle.
         let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) };
-        // SAFETY: nothing uses the graph itself any more.
-        let _ = unsafe { sys::cuGraphDestroy(graph) };
+        if made != sys::CUresult::CUDA_SUCCESS {
+            // SAFETY: nothing uses the graph any more.
+            let _ = unsafe { sys::cuGraphDestroy(graph) };
+        }
         done("cuGraphInstantiate", made)?;
-        Ok(Graph(Arc::new(Executable(executable))))
+        Ok((graph, executable))
     }
 }
 
@@ -181,7 +191,7 @@ impl Graph {
     }
 }
 
-fn set(stream: sys::CUstream, buffer: &Buffer, value: u32) -> Verdict {
+pub(super) fn set(stream: sys::CUstream, buffer: &Buffer, value: u32) -> Verdict {
     let Buffer::Cuda(buffer) = buffer else {
         return Stop::skip("not CUDA's memory");
     };
@@ -195,22 +205,22 @@ fn set(stream: sys::CUstream, buffer: &Buffer, value: u32) -> Verdict {
 ///
 /// It ends by itself after twice the time that a case waits for anything. So a failing case does
 /// not hang.
-struct Stall(Arc<AtomicBool>);
+pub(super) struct Stall(Arc<AtomicBool>);
 
 impl Stall {
-    fn released() -> Self {
+    pub(super) fn released() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }
 
-    fn hold(&self) {
+    pub(super) fn hold(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
 
-    fn release(&self) {
+    pub(super) fn release(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    fn put_into(&self, stream: sys::CUstream) -> Verdict {
+    pub(super) fn put_into(&self, stream: sys::CUstream) -> Verdict {
         unsafe extern "C" fn wait(released: *mut c_void) {
             // SAFETY: the case keeps the flag until the stream has finished.
             let released = unsafe { &*released.cast::<AtomicBool>() };

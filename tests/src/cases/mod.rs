@@ -37,6 +37,8 @@ pub mod devices;
 pub mod handles;
 pub mod processes;
 pub mod sharing;
+#[cfg(feature = "cuda")]
+pub mod slots;
 #[cfg(feature = "vulkan")]
 pub(crate) mod sync_files;
 

@@ -121,6 +121,7 @@ fn what_the_documents_show_is_what_is_run() {
             vec![
                 from_vulkan_to_cuda::TEXT.trim().into(),
                 your_own_submissions::TEXT.trim().into(),
+                example("cuda_graph"),
                 example("own_memory/adopt"),
                 example("own_memory/draw"),
             ],

@@ -382,7 +382,7 @@ fn refused() -> Verdict {
 }
 
 /// A call of the application itself, which never fails by an order.
-fn done(call: &str, result: sys::CUresult) -> Verdict {
+pub(super) fn done(call: &str, result: sys::CUresult) -> Verdict {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
         other => Err(Stop::Own(format!("{call} returned {other:?}"))),
@@ -390,7 +390,7 @@ fn done(call: &str, result: sys::CUresult) -> Verdict {
 }
 
 /// The end of a capture, which the application reaches also after an error.
-fn end_capture(queue: &cuda::Queue) -> Result<sys::CUgraph, sys::CUresult> {
+pub(super) fn end_capture(queue: &cuda::Queue) -> Result<sys::CUgraph, sys::CUresult> {
     let mut graph = null_mut();
     let guard = queue.stream();
     // SAFETY: this thread began the capture.

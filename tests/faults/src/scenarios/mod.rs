@@ -9,6 +9,7 @@ mod host;
 mod images;
 mod planted;
 pub(crate) mod process;
+mod slots;
 mod vulkan;
 
 use std::fmt::Display;
@@ -54,6 +55,7 @@ pub(crate) struct Scenario {
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     cuda::SCENARIOS
         .iter()
+        .chain(slots::SCENARIOS)
         .chain(vulkan::SCENARIOS)
         .chain(images::SCENARIOS)
         .chain(host::SCENARIOS)

@@ -104,7 +104,7 @@ fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) 
 }
 
 /// Links two devices natively, if that is possible, even if the engine would be faster.
-fn linked(left: &Device, right: &Device) -> Link {
+pub(super) fn linked(left: &Device, right: &Device) -> Link {
     share(left, right).unwrap_or_else(|_| connect(left, right))
 }
 

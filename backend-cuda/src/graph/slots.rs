@@ -1,0 +1,395 @@
+//! Slots: places in a captured graph that wait for timelines and signal them at each launch.
+#![allow(unsafe_code, reason = "adopts graphs, which the driver cannot check")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use syncline_core::backend::{Mutex, Submitted};
+use syncline_core::{Error, Point, Result, Signal, Timeline, error::Object};
+
+use crate::device::context::{Context, Owner};
+use crate::device::open::Device;
+use crate::device::stream::{Capture, Stream};
+use crate::driver::table::Raw;
+use crate::queue::graph_launch::{Executable, Launch, Line, Mechanism, SlotNode};
+use crate::queue::recorder::Recorder;
+use crate::queue::submission::Queue;
+use crate::timeline::counter::CounterPort;
+use crate::timeline::external::ExternalPort;
+use crate::timeline::imported::Imported;
+use crate::timeline::port::EventPort;
+use crate::timeline::semaphore::{signal_all, wait_all};
+
+/// The slots of a graph that is being captured.
+///
+/// A slot is a node of the graph that waits for a timeline or signals it. Each launch states the
+/// values ([`Queue::launch`]).
+///
+/// 1. Begin a capture of a queue's stream under its [guard](Queue::stream).
+/// 2. Call [`GraphSlots::wait`] and [`GraphSlots::signal`] between the other work of the capture.
+/// 3. End the capture, and instantiate the graph.
+/// 4. Call [`GraphSlots::adopt`].
+///
+/// `docs/adopt.md` shows all steps in one function.
+pub struct GraphSlots {
+    object: Object,
+    device: Device,
+    /// The driver's number of the capture, and its graph.
+    captured: Option<(u64, Raw<sys::CUgraph_st>)>,
+    slots: Vec<SlotNode>,
+}
+
+/// A slot of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// The id of the graph's name.
+    graph: u64,
+    index: usize,
+}
+
+impl Slot {
+    /// The slot with the value that one launch waits for or signals.
+    #[must_use = "a value does nothing until it is given to a launch"]
+    pub const fn at(self, value: u64) -> SlotValue {
+        SlotValue { slot: self, value }
+    }
+}
+
+/// A slot, and the value of its timeline at one launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotValue {
+    slot: Slot,
+    value: u64,
+}
+
+impl Device {
+    /// The slots of a graph that will be captured. `label` is the graph's name in errors.
+    #[must_use]
+    pub fn graph_slots(&self, label: &str) -> GraphSlots {
+        GraphSlots {
+            object: Object::new("graph", label),
+            device: self.clone(),
+            captured: None,
+            slots: Vec::new(),
+        }
+    }
+}
+
+impl GraphSlots {
+    /// Adds a node to the graph that is captured on `queue`: each launch waits for a timeline.
+    ///
+    /// The timeline is that of `point`, whose value is not used. The timeline has its home on this
+    /// device, or was [imported](Device::import_timeline). Points of the timeline suffice for
+    /// later launches. Blocks while another thread submits to the stream or has its
+    /// [guard](Queue::stream).
+    ///
+    /// See `cuWaitExternalSemaphoresAsync`, and `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the stream is not being captured or belongs to another capture
+    /// than the other slots, for a timeline whose mechanism has no node, or for an empty point.
+    /// [`Error::Capturing`] if the capture has been invalidated. [`Error::WrongDevice`], or a
+    /// driver error.
+    pub fn wait(&mut self, queue: &Queue, point: Point<'_>) -> Result<Slot> {
+        let asked = || format!("wait for {point:?} at each launch");
+        let (external, ring, counter) = (
+            point.port::<ExternalPort>(self.device.id()),
+            point.port::<EventPort>(self.device.id()),
+            point.port::<CounterPort>(self.device.id()),
+        );
+        let mechanism = self.mechanism(
+            (external, ring.is_some(), counter.is_some()),
+            &asked,
+            "wait for it in a submission before the launch",
+        )?;
+        self.capture(queue, &asked, Line::Waited(point.keep()), mechanism)
+    }
+
+    /// Adds a node to the graph that is captured on `queue`: each launch signals `timeline`.
+    ///
+    /// The slot stands behind the work that was captured before it on `queue`. Work of other
+    /// branches of the graph may execute after the signal. The graph has the right to signal from
+    /// now on, as a handle of the timeline does. Otherwise the same as [`GraphSlots::wait`].
+    ///
+    /// See `cuSignalExternalSemaphoresAsync`, and `cuEventRecordWithFlags` with
+    /// `CU_EVENT_RECORD_EXTERNAL`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a timeline with timestamps, or if another slot signals it. Same
+    /// errors as [`GraphSlots::wait`].
+    pub fn signal(&mut self, queue: &Queue, timeline: &Timeline) -> Result<Slot> {
+        let name = timeline.object();
+        let asked = || format!("signal {name} at each launch");
+        let same = |slot: &SlotNode| match &slot.line {
+            Line::Signalled(other) => other.object().id() == name.id(),
+            Line::Waited(_) => false,
+        };
+        if self.slots.iter().any(same) {
+            let reason = "another slot of the graph signals it";
+            return Err(Error::unsupported(&self.object, asked(), reason));
+        }
+        if timeline.is_clocked() {
+            let reason = "it has timestamps, and no node of a graph writes one; signal it in a submission after the launch";
+            return Err(Error::unsupported(&self.object, asked(), reason));
+        }
+        let (external, ring, counter) = (
+            timeline.port::<ExternalPort>(self.device.id()),
+            timeline.port::<EventPort>(self.device.id()),
+            timeline.port::<CounterPort>(self.device.id()),
+        );
+        let mechanism = self.mechanism(
+            (external, ring.is_some(), counter.is_some()),
+            &asked,
+            "signal it in a submission after the launch",
+        )?;
+        self.capture(queue, &asked, Line::Signalled(timeline.clone()), mechanism)
+    }
+
+    /// Makes the slots those of `executable`, which was instantiated from the captured `graph`.
+    ///
+    /// `owner` is kept while the result or a launch exists. When the process exits, it waits for at
+    /// most two seconds while `owner` is being dropped. An owner that is still kept when the exit
+    /// begins is not dropped.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the slots were captured into another graph, or if there are none.
+    ///
+    /// # Safety
+    /// * `graph` and `executable` are live, and stay alive while `owner` is kept. Without an owner,
+    ///   they stay alive until the result is gone and all launches have finished.
+    /// * `executable` was instantiated from `graph` on this device, and contains the nodes of the
+    ///   slots. No code removes these nodes from `graph`.
+    /// * Other code does not use `executable` while [`Queue::launch`] runs, and does not launch it.
+    ///   Other code may change parameters: each launch sets those of the slots anew.
+    /// * What the graph does is sound until a launch has finished.
+    pub unsafe fn adopt(
+        self,
+        graph: sys::CUgraph,
+        executable: sys::CUgraphExec,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Graph> {
+        let owner = Owner::new(owner);
+        let refuse = |reason: &str| {
+            let asked = format!("take {graph:p} as its graph");
+            Err(Error::unsupported(&self.object, asked, reason))
+        };
+        match &self.captured {
+            None => return refuse("it has no slot; launch the graph in a submission's work"),
+            Some((_, captured)) if captured.0 != graph => {
+                return refuse("its slots were captured into another graph");
+            }
+            Some(_) => {}
+        }
+        Ok(Graph(Arc::new(Executable {
+            object: self.object,
+            device: self.device,
+            raw: Raw(executable),
+            slots: self.slots.into(),
+            launching: Mutex::default(),
+            _owner: owner,
+        })))
+    }
+
+    /// The mechanism of the timeline's port: external, in a ring, or a counter.
+    fn mechanism(
+        &self,
+        (external, in_ring, is_counter): (Option<&ExternalPort>, bool, bool),
+        asked: &impl Fn() -> String,
+        instead: &str,
+    ) -> Result<Mechanism> {
+        let refuse = |reason: String| Err(Error::unsupported(&self.object, asked(), reason));
+        if let Some(missing) = self.device.context().driver().missing_for_slots() {
+            return refuse(format!("the driver lacks {missing}"));
+        }
+        let here = |port: &&ExternalPort| std::ptr::eq(port.context(), &raw const **self.context());
+        if let Some(port) = external.filter(here) {
+            return Ok(Mechanism::Semaphore(port.object().clone()));
+        }
+        if in_ring {
+            let idle = self.device.plain_events().take()?;
+            return Ok(Mechanism::Event(idle));
+        }
+        refuse(if is_counter {
+            format!("its port here is a counter in shared memory, which has no slot; {instead}")
+        } else {
+            format!("it has no port on {}; {instead}", self.device.object())
+        })
+    }
+
+    fn context(&self) -> &Arc<Context> {
+        self.device.context()
+    }
+
+    /// Adds the node to the graph.
+    fn capture(
+        &mut self,
+        queue: &Queue,
+        asked: &impl Fn() -> String,
+        line: Line,
+        mechanism: Mechanism,
+    ) -> Result<Slot> {
+        if queue.device().id() != self.device.id() {
+            let (own, other) = (self.device.object(), queue.object());
+            return Err(Error::wrong_device(&self.object, own, other));
+        }
+        let stream = queue.queue_stream().stream();
+        // Locked until the node is known, so that no other thread ends the capture or adds to it.
+        let locked = stream.stream_lock().lock();
+        let captured = match stream.capture_while_locked(&locked)? {
+            Capture::Active { id, graph } => (id, Raw(graph)),
+            Capture::Unusable(why) => return Err(queue.capturing(&asked(), why)),
+            Capture::None => {
+                let reason = "it is not being captured into a graph";
+                return Err(Error::unsupported(queue.object(), asked(), reason));
+            }
+        };
+        if self
+            .captured
+            .as_ref()
+            .is_some_and(|(id, _)| *id != captured.0)
+        {
+            let reason = "its other slots are in another capture";
+            return Err(Error::unsupported(&self.object, asked(), reason));
+        }
+        let _bound = self.device.context().bind()?;
+        add(stream, &line, &mechanism)?;
+        let raw = stream.last_node(&locked)?;
+        self.captured = Some(captured);
+        self.slots.push(SlotNode {
+            raw,
+            line,
+            mechanism,
+        });
+        Ok(Slot {
+            graph: self.object.id(),
+            index: self.slots.len() - 1,
+        })
+    }
+}
+
+/// Adds the node of a slot to the stream's capture. Each launch sets its value.
+fn add(stream: &Stream, line: &Line, mechanism: &Mechanism) -> Result<()> {
+    match (mechanism, line) {
+        (Mechanism::Semaphore(semaphore), Line::Waited(_)) => {
+            wait_all(stream, 1, [(&**semaphore, 0)].into_iter())
+        }
+        (Mechanism::Semaphore(semaphore), Line::Signalled(_)) => {
+            signal_all(stream, 1, [(&**semaphore, 0)].into_iter())
+        }
+        (Mechanism::Event(idle), Line::Waited(_)) => stream.wait_external(idle),
+        (Mechanism::Event(idle), Line::Signalled(_)) => stream.record_external(idle),
+    }
+}
+
+/// A graph of the application whose slots wait for timelines and signal them. Cheap to clone.
+///
+/// Made by [`GraphSlots::adopt`], and launched by [`Queue::launch`].
+#[derive(Clone)]
+pub struct Graph(Arc<Executable>);
+
+impl Graph {
+    /// The name in errors and reports.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// The raw executable graph.
+    #[must_use]
+    pub fn raw(&self) -> sys::CUgraphExec {
+        self.0.raw.0
+    }
+
+    /// The value of each slot.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a slot of another graph, a slot twice, and a missing slot.
+    fn values(&self, given: &[SlotValue]) -> Result<SmallVec<[u64; 8]>> {
+        let refuse = |reason: String| {
+            let asked = format!("be launched with {} values", given.len());
+            Err(Error::unsupported(self.object(), asked, reason))
+        };
+        let mut values: SmallVec<[Option<u64>; 8]> = SmallVec::new();
+        values.resize(self.0.slots.len(), None);
+        for &SlotValue { slot, value } in given {
+            let known = self.0.slots.get(slot.index);
+            let (Some(known), true) = (known, slot.graph == self.object().id()) else {
+                return refuse(format!("slot {} belongs to another graph", slot.index));
+            };
+            if values[slot.index].replace(value).is_some() {
+                let what = known.describe(value);
+                return refuse(format!("slot {} has two values ({what})", slot.index));
+            }
+        }
+        let mut set = SmallVec::new();
+        for (index, value) in values.into_iter().enumerate() {
+            match value {
+                Some(value) => set.push(value),
+                None => {
+                    let what = self.0.slots[index].describe(0);
+                    return refuse(format!("slot {index} has no value ({what})"));
+                }
+            }
+        }
+        Ok(set)
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.object(), f)
+    }
+}
+
+impl fmt::Debug for GraphSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} slots)", self.object, self.slots.len())
+    }
+}
+
+impl Queue {
+    /// Launches `graph` as a submission whose waits and signals its slots make.
+    ///
+    /// Every slot of the graph has one value. The launch is held until all values that its slots
+    /// wait for are pending (Q2). From then on its signals are pending, so other queues begin their
+    /// work in the middle of the graph. A launch that would wait for what follows from its own
+    /// signals is a circle (Q4).
+    ///
+    /// If another queue signals the value before one of the graph's, the whole launch waits for
+    /// that value (T3). If the graph both waits for a timeline and signals it, that wait is before
+    /// the whole launch, too. The host may find a signal of an imported timeline reached only when
+    /// the launch has finished.
+    ///
+    /// A launch counts as 64 commands ([`Recorder::commands`]).
+    ///
+    /// See `cuGraphLaunch` and `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a slot without a value, with two values, or of another graph.
+    /// [`Error::WrongDevice`]. Same errors as
+    /// [`submit`](syncline_core::backend::Queue::submit). A refused launch changes nothing.
+    pub fn launch<'q>(&'q self, graph: &Graph, values: &[SlotValue]) -> Result<Submitted<'q>> {
+        let executable = &graph.0;
+        if executable.device.id() != self.device().id() {
+            let (own, other) = (executable.device.object(), self.object());
+            return Err(Error::wrong_device(graph.object(), own, other));
+        }
+        let launch = Arc::new(Launch::new(executable, graph.values(values)?));
+        self.refuse_capture()?;
+        let mut waits: SmallVec<[Point<'_>; 8]> = SmallVec::new();
+        let mut signals: SmallVec<[Signal<'_>; 8]> = SmallVec::new();
+        for (slot, value) in launch.slots() {
+            match &slot.line {
+                Line::Waited(line) => waits.push(line.at(value)),
+                Line::Signalled(line) => signals.push(line.signal_at(value)),
+            }
+        }
+        let launched = launch.clone();
+        let work = move |recorder: &mut Recorder<'_>| launched.run(recorder);
+        let submissions = self.submissions();
+        submissions.submit_attached(&waits, work, &signals, launch.clone())
+    }
+}

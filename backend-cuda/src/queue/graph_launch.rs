@@ -1,0 +1,254 @@
+//! Launches of graphs whose slots wait for timelines and signal them.
+#![allow(unsafe_code, reason = "talks to the driver")]
+
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use syncline_core::backend::{Batch, Keep, Mutex, NativePoint};
+use syncline_core::{Error, KeptPoint, Point, Result, Timeline, error::Object};
+
+use crate::device::context::Owner;
+use crate::device::event::Mark;
+use crate::device::open::Device;
+use crate::device::stream::Stream;
+use crate::driver::table::{Raw, SemaphoreNodeParams, require_function};
+use crate::queue::queue_stream::{QueueStream, StreamState};
+use crate::queue::recorder::Recorder;
+use crate::queue::submission::Feed;
+use crate::timeline::port::{EventPort, Marks, no_event};
+use crate::timeline::semaphore::{Semaphore, signal_params, wait_params};
+
+/// The commands that count for a launch of a graph, unless the work declares more.
+pub(crate) const GRAPH: u64 = 64;
+
+/// A node of a captured graph that waits for a timeline, or signals it, at each launch.
+pub(crate) struct SlotNode {
+    /// The node of the graph that was captured.
+    pub(crate) raw: Raw<sys::CUgraphNode_st>,
+    pub(crate) line: Line,
+    pub(crate) mechanism: Mechanism,
+}
+
+/// The timeline of a slot, and what the slot does.
+pub(crate) enum Line {
+    Waited(KeptPoint),
+    Signalled(Timeline),
+}
+
+/// What the node of a slot uses.
+pub(crate) enum Mechanism {
+    /// The timeline's imported semaphore.
+    Semaphore(Arc<Semaphore>),
+    /// An event of each launch. This one is never recorded, and has no other user.
+    Event(Mark),
+}
+
+impl SlotNode {
+    /// What the slot does, for errors.
+    pub(crate) fn describe(&self, value: u64) -> String {
+        match &self.line {
+            Line::Waited(point) => format!("wait for {:?}", point.at(value)),
+            Line::Signalled(line) => format!("signal {:?}", line.signal_at(value)),
+        }
+    }
+}
+
+/// An executable graph of the application, with its slots.
+pub(crate) struct Executable {
+    pub(crate) object: Object,
+    pub(crate) device: Device,
+    pub(crate) raw: Raw<sys::CUgraphExec_st>,
+    pub(crate) slots: Box<[SlotNode]>,
+    /// Held from the first change of a slot to the launch.
+    ///
+    /// Two threads may launch one graph, and graphs of the driver are not safe for that.
+    pub(crate) launching: Mutex<()>,
+    pub(crate) _owner: Owner,
+}
+
+/// One launch of a graph, which makes the waits and signals of its submission.
+pub(crate) struct Launch {
+    graph: Arc<Executable>,
+    /// One value for each slot.
+    values: SmallVec<[u64; 8]>,
+    /// The events that the slots use, with the indices of the slots.
+    ///
+    /// The submission keeps the launch, so no event is reused before the graph has finished.
+    events: Mutex<SmallVec<[(usize, Mark); 4]>>,
+}
+
+impl Launch {
+    pub(crate) fn new(graph: &Arc<Executable>, values: SmallVec<[u64; 8]>) -> Self {
+        Self {
+            graph: graph.clone(),
+            values,
+            events: Mutex::default(),
+        }
+    }
+
+    /// The slots with their values.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (&SlotNode, u64)> {
+        let slots = self.graph.slots.iter();
+        slots.zip(self.values.iter().copied())
+    }
+
+    fn signals(&self) -> impl Iterator<Item = (usize, &Timeline, u64)> {
+        let slots = self.slots().enumerate();
+        slots.filter_map(|(index, (slot, value))| match &slot.line {
+            Line::Signalled(line) => Some((index, line, value)),
+            Line::Waited(_) => None,
+        })
+    }
+
+    /// Sets the values of all slots, and launches the graph.
+    ///
+    /// # Errors
+    /// A driver error. The launch was not made then.
+    pub(crate) fn run(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (stream, _bound) = recorder.bound_stream()?;
+        let driver = stream.context().driver();
+        {
+            let _launching = self.graph.launching.lock();
+            for (index, (slot, value)) in self.slots().enumerate() {
+                self.set(stream, index, slot, value)?;
+            }
+            // SAFETY: `GraphSlots::adopt` demands a live executable graph of this device. Only this
+            // thread uses it now. The submission keeps the graph, and the stream is alive.
+            unsafe { driver.graph_launch(self.graph.raw.0, stream.raw()) }
+                .map_err(|code| stream.error(code))?;
+        }
+        recorder.count(GRAPH);
+        Ok(())
+    }
+
+    /// Sets the value of one slot for the next launch.
+    fn set(&self, stream: &Stream, index: usize, slot: &SlotNode, value: u64) -> Result<()> {
+        let driver = stream.context().driver();
+        let (graph, node) = (self.graph.raw.0, slot.raw.0);
+        let set = match (&slot.mechanism, &slot.line) {
+            (Mechanism::Semaphore(semaphore), Line::Waited(_)) => {
+                let (semaphores, params) = ([semaphore.raw()], [wait_params(value)]);
+                let params = SemaphoreNodeParams::new(&semaphores, &params);
+                // SAFETY: `GraphSlots::adopt` demands that the node belongs to the graph from which
+                // this one was instantiated. The driver copies the parameters during the call.
+                let set = unsafe { driver.graph_exec_set_wait(graph, node, &raw const params) };
+                require_function(set, "cuGraphExecExternalSemaphoresWaitNodeSetParams")
+            }
+            (Mechanism::Semaphore(semaphore), Line::Signalled(_)) => {
+                let (semaphores, params) = ([semaphore.raw()], [signal_params(value)]);
+                let params = SemaphoreNodeParams::new(&semaphores, &params);
+                // SAFETY: as above.
+                let set = unsafe { driver.graph_exec_set_signal(graph, node, &raw const params) };
+                require_function(set, "cuGraphExecExternalSemaphoresSignalNodeSetParams")
+            }
+            (Mechanism::Event(idle), Line::Waited(line)) => {
+                let mark = self.awaited(stream, line.at(value), idle)?;
+                // SAFETY: as above. The launch keeps the event until the graph has finished.
+                let set = unsafe { driver.graph_exec_set_event_wait(graph, node, mark.raw()) };
+                self.events.lock().push((index, mark));
+                require_function(set, "cuGraphExecEventWaitNodeSetEvent")
+            }
+            (Mechanism::Event(_), Line::Signalled(_)) => {
+                let mark = self.graph.device.plain_events().take()?;
+                // SAFETY: as above.
+                let set = unsafe { driver.graph_exec_set_event_record(graph, node, mark.raw()) };
+                self.events.lock().push((index, mark));
+                require_function(set, "cuGraphExecEventRecordNodeSetEvent")
+            }
+        };
+        set.map_err(|code| {
+            self.graph
+                .device
+                .context()
+                .error_on(&self.graph.object, code)
+        })
+    }
+
+    /// The event that a node waits for so that `point` is reached. `idle` if it need not wait.
+    ///
+    /// A node waits for one event. If several stand for the value, the stream waits for them.
+    fn awaited(&self, stream: &Stream, point: Point<'_>, idle: &Mark) -> Result<Mark> {
+        let unseen = || no_event(&self.graph.object, point.value());
+        let port = point.port::<EventPort>(self.graph.device.id());
+        let port = port.ok_or_else(unseen)?;
+        if let Some(mark) = port.single_event_for(point.value(), stream.domain()) {
+            return Ok(mark.unwrap_or_else(|| idle.clone()));
+        }
+        let mut marks = Marks::new();
+        port.awaited(point.value(), stream.domain(), &mut marks, unseen)?;
+        for mark in &marks {
+            stream.wait(mark)?;
+        }
+        Ok(idle.clone())
+    }
+
+    /// Adds the events of the signals to the rings of their timelines.
+    ///
+    /// The driver has the launch, so each event stands for the record of its node.
+    fn push_signals(&self, domain: u64) {
+        let events = self.events.lock();
+        for (index, line, value) in self.signals() {
+            let port = line.port::<EventPort>(self.graph.device.id());
+            let event = events.iter().find(|(at, _)| *at == index);
+            if let (Some(port), Some((_, mark))) = (port, event) {
+                mark.note_recorded();
+                port.push(value, mark.clone(), domain);
+            }
+        }
+    }
+
+    /// Refuses a launch that could not make exactly the signals of its submission.
+    fn require_signals(&self, batch: &Batch<'_, Feed>) -> Result<()> {
+        let refuse = |reason: &str| {
+            let asked = "make its signals at a launch";
+            Err(Error::unsupported(&self.graph.object, asked, reason))
+        };
+        if batch.signals.len() != self.signals().count() {
+            return refuse("the timeline of a slot has failed since the call");
+        }
+        Ok(())
+    }
+}
+
+impl QueueStream {
+    /// Records a submission whose waits and signals are made by nodes of a graph.
+    ///
+    /// `work` launches the graph. The event of the submission's end is recorded behind it.
+    pub(super) fn record_launch(
+        &self,
+        state: &mut StreamState,
+        batch: &Batch<'_, Feed>,
+        launch: &Arc<Launch>,
+        keep: &mut Keep,
+        work: impl FnOnce(&mut Keep) -> Result<()>,
+    ) -> Result<()> {
+        launch.require_signals(batch)?;
+        // T3. A node may signal before the graph has done anything else, so the predecessors come
+        // before the graph. So do waits for a timeline that the graph signals too, because their
+        // nodes may come after the node of the signal.
+        let signalled = |wait: &&NativePoint<'_>| {
+            let mut signals = batch.signals.iter();
+            signals.any(|signal| signal.object().id() == wait.object().id())
+        };
+        let own_waits = batch.waits.iter().filter(signalled).copied();
+        let before: SmallVec<[NativePoint<'_>; 4]> =
+            batch.order.iter().copied().chain(own_waits).collect();
+        if !before.is_empty() {
+            self.wait_for_all(state, &before, batch.end, keep)?;
+        }
+        keep.push(launch.clone());
+        let external = self.external(state, batch.signals, batch.end, keep)?;
+        let own = self.own(batch.end)?;
+        let (number, domain) = (batch.end.value(), self.stream().domain());
+        let mark = own.begin(number, domain, self.device().plain_events())?;
+        // The signals are announced before the launch: the counters may show them at once.
+        let made = external.record_after(self.stream(), &mark, || work(keep));
+        if made.is_err() {
+            own.withdraw(number);
+            return made;
+        }
+        launch.push_signals(domain);
+        Ok(())
+    }
+}
