@@ -16,6 +16,11 @@ pub(crate) struct Out<T>(*mut T);
 impl<T> Out<T> {
     pub(crate) const NULL: Self = Self(std::ptr::null_mut());
 
+    /// The memory at an address that the application has given in a list.
+    pub(crate) fn at(address: usize) -> Self {
+        Self(std::ptr::with_exposed_provenance_mut(address))
+    }
+
     /// Writes the result. A null pointer is an invalid value.
     pub(crate) fn set(&self, value: T) -> Answer {
         if self.0.is_null() {

@@ -227,6 +227,11 @@ impl Allocation {
         matches!(&self.backing, Backing::Physical(mapped) if Arc::ptr_eq(mapped, physical))
     }
 
+    /// The device of the memory, or of the context that made it.
+    pub(crate) const fn owner(&self) -> &'static Device {
+        self.device
+    }
+
     /// Returns whether it is memory of `device`.
     pub(crate) fn is_of(&self, device: &Device) -> bool {
         std::ptr::eq(self.device, device)

@@ -67,6 +67,10 @@ bugs! {
     CopyCompleteTooEarly = "copy-complete-too-early";
     /// Only the first of a batch of memory operations executes.
     BatchDoesTheFirst = "batch-does-the-first";
+    /// A wait for a word does not compare cyclically. After the word has wrapped, it goes on.
+    WaitsComparePlainly = "waits-compare-plainly";
+    /// A stream does not wait for a word.
+    ForgetsMemoryWait = "forgets-memory-wait";
 }
 
 impl Bug {

@@ -91,6 +91,13 @@ pub(crate) fn device(ordinal: i32) -> Answer<&'static Device> {
     devices.get(index).ok_or(Code::INVALID_DEVICE)
 }
 
+/// Returns the `CUdevice` of a device.
+pub(crate) fn ordinal(of: &Device) -> Answer<i32> {
+    let at = devices()?.iter().position(|it| std::ptr::eq(it, of));
+    let at = at.and_then(|at| i32::try_from(at).ok());
+    at.ok_or(Code::INVALID_DEVICE)
+}
+
 impl Device {
     pub(crate) fn new(twin: Twin) -> Self {
         Self {

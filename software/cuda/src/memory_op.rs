@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::allocation::{Access, Allocation};
 use crate::backoff::Backoff;
+use crate::bug::Bug;
 use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::engine::Engine;
@@ -168,7 +169,13 @@ impl MemoryOp {
                 let word = word.ok_or(Code::ILLEGAL_ADDRESS)?;
                 // The host and other processes write without notice.
                 let mut backoff = Backoff::new();
-                while !until.is_met(word.load(), value, width) && !engine.life.is_over() {
+                let is_met = |now| {
+                    if Bug::WaitsComparePlainly.is_planted() && until == Until::Reached {
+                        return now >= value;
+                    }
+                    until.is_met(now, value, width) || Bug::ForgetsMemoryWait.is_planted()
+                };
+                while !is_met(word.load()) && !engine.life.is_over() {
                     backoff.rest();
                 }
             }

@@ -374,6 +374,11 @@ pub(crate) fn kind(address: u64) -> Option<(MemoryKind, bool)> {
     })
 }
 
+/// Returns the allocation that has the address.
+pub(crate) fn allocation(address: u64) -> Option<Arc<Allocation>> {
+    read(|space| space.at(address).cloned())
+}
+
 /// Returns the allocation of all `length` bytes from the address on, and its address here.
 ///
 /// `None` if contexts of the device do not have this access to them.

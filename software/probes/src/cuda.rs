@@ -294,6 +294,9 @@ functions! {
     mem_host_unregister(memory: usize) = "cuMemHostUnregister";
     mem_host_get_device_pointer(to: &mut u64, of: usize, flags: u32)
         = "cuMemHostGetDevicePointer_v2";
+    mem_alloc_managed(to: &mut u64, bytes: usize, flags: u32) = "cuMemAllocManaged";
+    pointer_get_attributes(count: u32, numbers: usize, to: usize, address: u64)
+        = "cuPointerGetAttributes";
     memcpy_dtoh(to: usize, from: u64, bytes: usize) = "cuMemcpyDtoH_v2";
     memcpy_htod(to: u64, from: usize, bytes: usize) = "cuMemcpyHtoD_v2";
     memcpy_htod_async(to: u64, from: usize, bytes: usize, stream: Handle)

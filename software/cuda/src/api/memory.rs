@@ -6,8 +6,8 @@
 )]
 
 use super::Handle;
-use crate::abi::{Out, api};
-use crate::allocation::{Access, MemoryKind};
+use crate::abi::{In, Out, api};
+use crate::allocation::{Access, Allocation, MemoryKind};
 use crate::capture;
 use crate::code::{Answer, Code};
 use crate::context;
@@ -41,6 +41,40 @@ fn free(address: u64, is_right: fn(MemoryKind) -> bool, missing: Code) -> Answer
         }
     }
     space::free(address, is_right, missing)
+}
+
+/// Writes one attribute of the memory at `address`, which is in `found` if it is of CUDA.
+///
+/// Every attribute of other memory is zero.
+fn attribute(number: u32, address: u64, found: Option<&Allocation>, to: usize) -> Answer {
+    const HOST: u32 = 1;
+    const DEVICE: u32 = 2;
+    let host = found.is_some_and(|it| {
+        matches!(
+            it.kind,
+            MemoryKind::Pinned { .. } | MemoryKind::Registered { .. }
+        )
+    });
+    let context = || found.and_then(|it| context::by_id(it.context));
+    match number {
+        1 => Out::at(to).set(context().map_or(0, |of| of.handle)),
+        2 => Out::at(to).set(match (found, host) {
+            (None, _) => 0,
+            (_, true) => HOST,
+            (_, false) => DEVICE,
+        }),
+        3 => Out::at(to).set(found.map_or(0, |_| address)),
+        4 => Out::at(to).set(if host { address } else { 0 }),
+        // No function allocates managed memory.
+        8 => Out::at(to).set(0_u32),
+        9 => Out::at(to).set(match found {
+            Some(it) => device::ordinal(it.owner())?,
+            None => 0_i32,
+        }),
+        11 => Out::at(to).set(found.map_or(0, |it| it.address)),
+        12 => Out::at(to).set(found.map_or(0, |it| it.size)),
+        _ => Err(Code::INVALID_VALUE),
+    }
 }
 
 /// Handles a null pointer. It needs no context, but a current one must be valid.
@@ -125,5 +159,15 @@ api! {
         let found = space::find(context.device, address as u64, 1, Access::Read);
         found.ok_or(Code::INVALID_VALUE)?;
         to.set(address as u64)
+    }
+
+    fn cuPointerGetAttributes(count: u32, numbers: In<u32>, to: In<usize>, address: u64) {
+        let _context = current::context()?;
+        let found = space::allocation(address);
+        let (numbers, to) = (numbers.list(count as usize)?, to.list(count as usize)?);
+        for (number, to) in numbers.into_iter().zip(to) {
+            attribute(number, address, found.as_deref(), to)?;
+        }
+        Ok(())
     }
 }

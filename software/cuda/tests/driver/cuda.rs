@@ -64,6 +64,7 @@ functions! {
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32);
     cuMemHostUnregister(pointer: *mut c_void);
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: u32);
+    cuPointerGetAttributes(count: u32, numbers: *const u32, to: *const *mut c_void, address: u64);
     cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
     cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle);

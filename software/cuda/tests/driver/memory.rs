@@ -139,6 +139,49 @@ fn host_memory_is_registered_once() {
     );
 }
 
+/// The context, type, device address, host address, device, first address and size of memory.
+fn attributes(address: u64) -> [u64; 7] {
+    let (numbers, mut values) = ([1, 2, 3, 4, 9, 11, 12], [0_u64; 7]);
+    let to = std::array::from_fn::<*mut c_void, 7, _>(|at| (&raw mut values[at]).cast());
+    ok(cuPointerGetAttributes(
+        7,
+        numbers.as_ptr(),
+        to.as_ptr(),
+        address,
+    ));
+    values
+}
+
+#[test]
+fn the_driver_tells_what_an_address_is() {
+    let context = Context::new();
+    let handle = context.0 as u64;
+    let memory = made(|to| cuMemAlloc_v2(to, 64));
+    let begin = memory;
+    assert_eq!(
+        attributes(memory + 8),
+        [handle, 2, memory + 8, 0, 0, begin, 64]
+    );
+    let pinned = Pinned::new(2);
+    let at = pinned.address();
+    assert_eq!(attributes(at + 8), [handle, 1, at + 8, at + 8, 0, at, 16]);
+    let mut words = vec![0_u64; 1024];
+    let host = words.as_mut_ptr().cast::<c_void>();
+    let at = host.expose_provenance() as u64;
+    assert_eq!(attributes(at), [0; 7]);
+    ok(cuMemHostRegister_v2(host, 8192, 3));
+    assert_eq!(attributes(at), [handle, 1, at, at, 0, at, 8192]);
+    ok(cuMemHostUnregister(host));
+    ok(cuMemFree_v2(memory));
+    assert_eq!((attributes(at), attributes(memory)), ([0; 7], [0; 7]));
+    let null = std::ptr::null_mut();
+    assert_eq!(cuPointerGetAttributes(1, &2, &null, at), 1);
+    assert_eq!(cuPointerGetAttributes(1, &9999, &host, at), 1);
+    ok(cuCtxSetCurrent(0));
+    assert_eq!(cuPointerGetAttributes(1, &2, &host, at), 201);
+    ok(cuCtxSetCurrent(context.0));
+}
+
 #[test]
 fn a_free_waits_for_the_work_of_its_context() {
     let context = Context::new();

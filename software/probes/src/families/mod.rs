@@ -26,6 +26,7 @@ mod slots;
 mod user_objects;
 mod version;
 mod virtual_memory;
+mod words;
 
 use crate::harness::Probe;
 
@@ -43,6 +44,7 @@ pub(crate) fn all() -> Vec<Probe> {
         kernels::list(),
         fault::list(),
         memory_ops::list(),
+        words::list(),
         defaults::list(),
         host::list(),
         capture::list(),
