@@ -34,10 +34,10 @@
 //
 // | folder | contents |
 // |---|---|
-// | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations, `virtual_memory` makes memory that is exported, `array` has descriptions of arrays |
+// | `driver/` | the driver library: `load` finds it, `table` has its functions and error codes, `other_driver` detects a second driver, `memory_ops` has stream memory operations, `pointer` tells what an address is, `virtual_memory` makes memory that is exported, `array` has descriptions of arrays |
 // | `device/` | `context`, `capture_mode`, `stream` and `raw_stream` with the `stream_lock`, `event`, `deferred_free`, `limits`, `open`: the device, `inner`: its state, and `wake`: ends a watch |
 // | `memory/` | `allocation` (imported memory), `buffer`, `image`, `module` (kernels) |
-// | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `external` (an imported `semaphore`); `imported`: what imported ports do in streams; `groups`: the imported ports of a submission; `visibility`: values that the host may act on; `watch`: polling ports while a thread waits |
+// | `timeline/` | ports: `port` (a `ring` of events), `counter` (shared memory), `word` (memory of the application), `external` (an imported `semaphore`); `imported`: what imported ports do in streams; `groups`: the imported ports of a submission; `visibility`: values that the host may act on; `watch`: polling ports while a thread waits |
 // | `timing/` | `stamp`: times written by streams; `clock`: the GPU's clock, sampled together with the host's |
 // | `queue/` | `submission`: the queue; `queue_stream`: waits and signals as driver calls; `recorder`; `raw_submission`: what a call of the application's own gets; `graph_launch`: a graph that makes the waits and signals of its submission |
 // | `share/` | imports from other APIs: `external`, `external_memory`, `binary`; `interprocess` events; `own_event`: fences with an event of their own |
@@ -58,6 +58,7 @@ mod timeline;
 mod timing;
 
 pub use adopt::raw::{EventGuard, StreamGuard};
+pub use adopt::word::Word;
 pub use device::open::Device;
 pub use driver::table::Driver;
 pub use graph::slots::{Graph, GraphSlots, Slot, SlotValue};
@@ -74,6 +75,7 @@ pub use share::interprocess::{EventIpcHandle, InterprocessEvent};
 pub use timeline::counter::CounterPort;
 pub use timeline::external::ExternalPort;
 pub use timeline::port::EventPort;
+pub use timeline::word::WordPort;
 
 /// The raw types that appear in this crate's `unsafe` functions and raw handles.
 pub use cudarc::driver::sys;
@@ -89,6 +91,7 @@ const _: () = {
     shared::<EventPort>();
     shared::<ExternalPort>();
     shared::<CounterPort>();
+    shared::<WordPort>();
     shared::<Allocation>();
     shared::<Buffer>();
     shared::<Image>();

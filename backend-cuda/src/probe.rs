@@ -25,6 +25,7 @@ const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
 const FILE_DESCRIPTORS_OF_MEMORY: u32 = 103;
 const TIMELINE_SEMAPHORE_INTEROP: u32 = 114;
 const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+const CAN_USE_STREAM_WAIT_VALUE_NOR: u32 = 123;
 const IPC_EVENT_SUPPORTED: u32 = 125;
 const VULKAN_CIG_SUPPORTED: u32 = 138;
 
@@ -303,6 +304,7 @@ impl Driver {
             timestamp_period_ns: 1.0,
             calibrated_clock,
             stream_memory_ops: memory_ops,
+            stream_memory_nor: memory_ops && can(CAN_USE_STREAM_WAIT_VALUE_NOR)?,
             stream_memory_flush: can(CAN_FLUSH_REMOTE_WRITES)?,
             cuda_in_graphics: can(VULKAN_CIG_SUPPORTED)?,
             max_value_difference: u64::MAX,

@@ -20,6 +20,7 @@ use crate::timeline::external::ExternalPort;
 use crate::timeline::imported::{Group, Imported};
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::ring::NO_STREAM;
+use crate::timeline::word::WordPort;
 
 impl Device {
     /// Creates a device over cudarc's context, which the device keeps.
@@ -205,7 +206,8 @@ impl Device {
     ///
     /// The call also tells the engine. The timeline has its home on this device, or was
     /// [imported](Device::import_timeline). For an imported timeline the call also signals the
-    /// semaphore.
+    /// semaphore. For an [adopted word](Device::adopt_word) it also writes the word, so do not use
+    /// it if your own work does.
     ///
     /// The calling thread holds the stream until the signal is in it. So the call blocks while
     /// another thread submits to the stream or has its [guard](Queue::stream). The calling thread
@@ -241,12 +243,13 @@ impl Device {
         claim: &mut Claim,
         stream: impl FnOnce() -> Result<Stream>,
     ) -> Result<()> {
-        let (own, imported, counter) = (
+        let (own, imported, counter, word) = (
             timeline.port::<EventPort>(self.id()),
             self.imported::<ExternalPort>(timeline),
             self.imported::<CounterPort>(timeline),
+            self.imported::<WordPort>(timeline),
         );
-        if own.is_none() && imported.is_none() && counter.is_none() {
+        if own.is_none() && imported.is_none() && counter.is_none() && word.is_none() {
             return Err(self.no_events(format!("signal {}", timeline.object())));
         }
         if timeline.at(claim.value()).is_pending()? {
@@ -275,6 +278,8 @@ impl Device {
         } else if let Some(port) = imported {
             signal_claimed(port, before, claim.value(), &stream, &mark)?;
         } else if let Some(port) = counter {
+            signal_claimed(port, before, claim.value(), &stream, &mark)?;
+        } else if let Some(port) = word {
             signal_claimed(port, before, claim.value(), &stream, &mark)?;
         }
         drop(locked);

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,12 @@ impl Owner {
     }
 }
 
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Owner")
+    }
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
         // In a forked child, the owner's drop could call the driver.
@@ -54,10 +61,33 @@ pub(crate) struct Context {
     retained: Option<sys::CUdevice>,
     owner: Owner,
     deferred_frees: DeferredFrees,
+    shared_memory: SharedMemory,
     /// Notified once if the device is lost.
     loss_listeners: Mutex<Vec<Weak<dyn OnLoss>>>,
     /// Notifies them.
     loss_thread: StandbyThread,
+}
+
+/// The ranges of memory that this library has imported or exported.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMemory(Mutex<BTreeMap<sys::CUdeviceptr, u64>>);
+
+impl SharedMemory {
+    /// Adds a range of `bytes` bytes. Each range has its own address.
+    pub(crate) fn add(&self, begin: sys::CUdeviceptr, bytes: u64) {
+        self.0.lock().insert(begin, bytes);
+    }
+
+    pub(crate) fn remove(&self, begin: sys::CUdeviceptr) {
+        self.0.lock().remove(&begin);
+    }
+
+    /// True if the address is in one of the ranges.
+    pub(crate) fn has(&self, address: sys::CUdeviceptr) -> bool {
+        let ranges = self.0.lock();
+        let before = ranges.range(..=address).next_back();
+        before.is_some_and(|(begin, bytes)| address - begin < *bytes)
+    }
 }
 
 /// An object that must learn of the loss of its device, because no driver call would tell it.
@@ -95,6 +125,7 @@ impl Context {
             retained: Some(device),
             owner: Owner::default(),
             deferred_frees: DeferredFrees::default(),
+            shared_memory: SharedMemory::default(),
             loss_listeners: Mutex::default(),
             loss_thread: StandbyThread::default(),
         })
@@ -119,6 +150,7 @@ impl Context {
             retained: None,
             owner,
             deferred_frees: DeferredFrees::default(),
+            shared_memory: SharedMemory::default(),
             loss_listeners: Mutex::default(),
             loss_thread: StandbyThread::default(),
         }
@@ -197,6 +229,11 @@ impl Context {
         };
         self.deferred_frees.free_all(&self.driver);
         resource.free(&self.driver);
+    }
+
+    /// The ranges of this context's memory that another API has, too.
+    pub(crate) const fn shared_memory(&self) -> &SharedMemory {
+        &self.shared_memory
     }
 
     /// Calls `make`, which creates a driver object in this context. The context is current.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use syncline_core::backend::{Counter, Mutex};
 
+use crate::device::context::Owner;
 use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw, require_function};
 use crate::driver::virtual_memory::Mapped;
@@ -37,11 +38,19 @@ pub(crate) enum Resource {
     Registered(Arc<Counter>),
     /// An imported semaphore, and the stream that may have outstanding signals of it.
     Signalled(Raw<sys::CUextSemaphore_st>, Arc<RawStream>),
+    /// A stream that still waits for a word of the application, and what keeps the word.
+    Observed(Arc<RawStream>, Arc<Owner>),
 }
 
 impl Resource {
     /// Frees the resource. Its context is current.
-    pub(super) fn free(self, driver: &Driver) {
+    ///
+    /// Returns what may now be dropped, which runs code of the application.
+    pub(super) fn free(self, driver: &Driver) -> Option<Arc<Owner>> {
+        let owner = match &self {
+            Self::Observed(_, owner) => Some(owner.clone()),
+            _ => None,
+        };
         // An error means that the context or the driver is already gone.
         // SAFETY: a resource is created from a handle that its owner gives up, and this call
         // consumes it. So it is freed once, in its context, which is current, by the function that
@@ -76,8 +85,10 @@ impl Resource {
                 Self::Signalled(semaphore, stream) => driver
                     .stream_synchronize(stream.raw())
                     .and_then(|()| driver.destroy_external_semaphore(semaphore.0)),
+                Self::Observed(stream, _) => driver.stream_synchronize(stream.raw()),
             }
         };
+        owner
     }
 }
 
@@ -121,21 +132,39 @@ impl DeferredFrees {
     ///
     /// Returns false if the list was empty and no other thread was freeing.
     pub(crate) fn free_all(&self, driver: &Driver) -> bool {
-        if let Some(_freeing) = self.freeing.try_lock() {
-            return self.free(driver);
-        }
-        let _freeing = self.freeing.lock();
-        self.free(driver);
-        true
+        let (any, owners) = match self.freeing.try_lock() {
+            Some(_freeing) => self.free(driver),
+            None => {
+                let _freeing = self.freeing.lock();
+                (true, self.free(driver).1)
+            }
+        };
+        // Without the lock, because their drops may free memory, too.
+        drop(owners);
+        any
     }
 
-    fn free(&self, driver: &Driver) -> bool {
+    fn free(&self, driver: &Driver) -> (bool, Vec<Arc<Owner>>) {
         let resources = std::mem::take(&mut *self.list.lock()).resources;
         let any = !resources.is_empty();
-        for resource in resources {
-            resource.free(driver);
+        let freed = resources.into_iter();
+        let owners = freed.filter_map(|resource| resource.free(driver));
+        (any, owners.collect())
+    }
+
+    /// Drops the owners of words, each after its stream.
+    ///
+    /// For the end of a device. An owner may keep the context, whose end would free the rest.
+    pub(crate) fn free_observed(&self, driver: &Driver) {
+        let mut list = self.list.lock();
+        let all = std::mem::take(&mut list.resources).into_iter();
+        let (observed, others): (Vec<_>, _) =
+            all.partition(|resource| matches!(resource, Resource::Observed(..)));
+        list.resources = others;
+        drop(list);
+        for resource in observed {
+            drop(resource.free(driver));
         }
-        any
     }
 
     /// Frees exported memory, which belongs to no context. For a context that cannot be current.

@@ -153,6 +153,15 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(_calls) = self.context.for_destroy() {
+            let driver = self.context.driver();
+            self.context.deferred_frees().free_observed(driver);
+        }
+    }
+}
+
 /// What an object keeps of its device: the context, the id and the name.
 #[derive(Clone)]
 pub(crate) struct DeviceRef {

@@ -691,11 +691,68 @@ unsafe extern "system" fn device_pointer(
     0
 }
 
+/// What the driver says of every address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pointed {
+    /// `CU_MEMORYTYPE_HOST` is 1, `CU_MEMORYTYPE_DEVICE` is 2.
+    pub(crate) kind: u64,
+    pub(crate) managed: u64,
+    /// Zero stands for the current context.
+    pub(crate) context: u64,
+    /// The bytes from the address to the end of its allocation.
+    pub(crate) left: u64,
+}
+
+std::thread_local! {
+    static POINTED: Cell<Pointed> = const {
+        Cell::new(Pointed { kind: 1, managed: 0, context: 0, left: 64 })
+    };
+}
+
+/// Chooses what the driver says of every address.
+pub(crate) fn every_address_is(pointed: Pointed) {
+    POINTED.set(pointed);
+}
+
+unsafe extern "system" fn pointer_attributes(
+    count: c_uint,
+    numbers: *const c_uint,
+    to: *const *mut c_void,
+    address: u64,
+) -> u32 {
+    let (numbers, to) = unsafe {
+        let count = count as usize;
+        (
+            std::slice::from_raw_parts(numbers, count),
+            std::slice::from_raw_parts(to, count),
+        )
+    };
+    let it = POINTED.get();
+    let context = match it.context {
+        0 => current_context().addr() as u64,
+        other => other,
+    };
+    for (number, to) in numbers.iter().zip(to) {
+        let value = match number {
+            1 => context,
+            2 => it.kind,
+            3 => address,
+            4 if it.kind == 1 => address,
+            8 => it.managed,
+            11 => address & !7,
+            12 => it.left + address % 8,
+            _ => 0,
+        };
+        unsafe { to.cast::<u64>().write(value) };
+    }
+    0
+}
+
 unsafe fn one_op(on: sys::CUstream, op: MemOp) -> Result<Call, u32> {
     let stream = unsafe { stream(on) };
     let call = match op.operation {
-        MemOp::WAIT => Call::Wait(op.value),
-        MemOp::WRITE => {
+        MemOp::WAIT | MemOp::WAIT_32 => Call::Wait(op.value),
+        MemOp::WRITE | MemOp::WRITE_32 => {
             if let Some(left) = UNWRITTEN.get().checked_sub(1) {
                 UNWRITTEN.set(left);
                 return Err(1);
@@ -953,6 +1010,7 @@ mod devices {
     use super::*;
     use crate::device::context::{Context, Owner};
     use crate::device::open::Device;
+    use crate::device::stream::Stream as RealStream;
     use crate::memory::allocation::Allocation;
     use crate::queue::submission::Queue;
 
@@ -962,6 +1020,7 @@ mod devices {
             stream_wait_value64: Some(wait_value),
             stream_write_value64: Some(write_value),
             stream_batch_mem_op: Some(batch),
+            pointer_get_attributes: Some(pointer_attributes),
             ipc_get_event_handle: Some(get_event_handle),
             ipc_open_event_handle: Some(open_event_handle),
             mem_get_allocation_granularity: Some(granularity),
@@ -1091,9 +1150,15 @@ mod devices {
 
     /// Finishes the first `through` commands of the queue's stream.
     pub(crate) fn finish(queue: &Queue, through: u64) {
-        let stream = unsafe { stream(queue.queue_stream().stream().raw()) };
+        finish_stream(queue.queue_stream().stream(), through);
+    }
+
+    /// Finishes the first `through` commands of a stream.
+    pub(crate) fn finish_stream(of: &RealStream, through: u64) {
+        let stream = unsafe { stream(of.raw()) };
         stream.finished.fetch_max(through, Ordering::SeqCst);
     }
+
     /// A device whose driver has the functions for interprocess events on a platform without them.
     pub(crate) fn device_without_platform() -> Device {
         device_with(Optional {

@@ -346,6 +346,10 @@ symbols! {
         stream_batch_mem_op(
             stream: sys::CUstream, count: c_uint, ops: *mut MemOp, flags: c_uint,
         ) = "cuStreamBatchMemOp_v2";
+        pointer_get_attributes(
+            count: c_uint, attributes: *const c_uint, values: *const *mut c_void,
+            address: sys::CUdeviceptr,
+        ) = "cuPointerGetAttributes";
         ipc_get_event_handle(handle: *mut EventHandle, event: sys::CUevent) = "cuIpcGetEventHandle";
         ipc_open_event_handle(event: *mut sys::CUevent, handle: EventHandle)
             = "cuIpcOpenEventHandle";
@@ -431,7 +435,7 @@ impl<P> SemaphoreNodeParams<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EventHandle(pub(crate) [u8; 64]);
 
-/// `CUstreamBatchMemOpParams` of a 64-bit wait or write.
+/// `CUstreamBatchMemOpParams` of a wait or write.
 ///
 /// Declared here because cudarc's `union` differs between versions.
 #[repr(C)]
@@ -456,6 +460,10 @@ impl MemOp {
     pub(crate) const WAIT: c_uint = 4;
     /// `CU_STREAM_MEM_OP_WRITE_VALUE_64`.
     pub(crate) const WRITE: c_uint = 5;
+    /// `CU_STREAM_MEM_OP_WAIT_VALUE_32`.
+    pub(crate) const WAIT_32: c_uint = 1;
+    /// `CU_STREAM_MEM_OP_WRITE_VALUE_32`.
+    pub(crate) const WRITE_32: c_uint = 2;
 
     /// Waits until the word has reached the value (`CU_STREAM_WAIT_VALUE_GEQ` is 0).
     pub(crate) const fn wait(address: sys::CUdeviceptr, value: u64, flags: c_uint) -> Self {
@@ -465,6 +473,19 @@ impl MemOp {
     /// Writes the value after a memory fence.
     pub(crate) const fn write(address: sys::CUdeviceptr, value: u64) -> Self {
         Self::new(Self::WRITE, address, value, 0)
+    }
+
+    /// The same for a word of 32 bits, with the low half of the value.
+    pub(crate) const fn narrowed(self) -> Self {
+        let operation = match self.operation {
+            Self::WAIT => Self::WAIT_32,
+            _ => Self::WRITE_32,
+        };
+        Self {
+            operation,
+            value: self.value & u32::MAX as u64,
+            ..self
+        }
     }
 
     const fn new(operation: c_uint, address: sys::CUdeviceptr, value: u64, flags: c_uint) -> Self {

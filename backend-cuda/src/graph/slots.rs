@@ -22,6 +22,7 @@ use crate::timeline::external::ExternalPort;
 use crate::timeline::imported::Imported;
 use crate::timeline::port::EventPort;
 use crate::timeline::semaphore::{signal_all, wait_all};
+use crate::timeline::word::WordPort;
 
 /// The slots of a graph that is being captured.
 ///
@@ -95,13 +96,15 @@ impl GraphSlots {
     /// driver error.
     pub fn wait(&mut self, queue: &Queue, point: Point<'_>) -> Result<Slot> {
         let asked = || format!("wait for {point:?} at each launch");
-        let (external, ring, counter) = (
+        let (external, ring, counter, word) = (
             point.port::<ExternalPort>(self.device.id()),
             point.port::<EventPort>(self.device.id()),
             point.port::<CounterPort>(self.device.id()),
+            point.port::<WordPort>(self.device.id()),
         );
+        let in_memory = counter.is_some() || word.is_some();
         let mechanism = self.mechanism(
-            (external, ring.is_some(), counter.is_some()),
+            (external, ring.is_some(), in_memory),
             &asked,
             "wait for it in a submission before the launch",
         )?;
@@ -135,13 +138,15 @@ impl GraphSlots {
             let reason = "it has timestamps, and no node of a graph writes one; signal it in a submission after the launch";
             return Err(Error::unsupported(&self.object, asked(), reason));
         }
-        let (external, ring, counter) = (
+        let (external, ring, counter, word) = (
             timeline.port::<ExternalPort>(self.device.id()),
             timeline.port::<EventPort>(self.device.id()),
             timeline.port::<CounterPort>(self.device.id()),
+            timeline.port::<WordPort>(self.device.id()),
         );
+        let in_memory = counter.is_some() || word.is_some();
         let mechanism = self.mechanism(
-            (external, ring.is_some(), counter.is_some()),
+            (external, ring.is_some(), in_memory),
             &asked,
             "signal it in a submission after the launch",
         )?;
@@ -193,10 +198,10 @@ impl GraphSlots {
         })))
     }
 
-    /// The mechanism of the timeline's port: external, in a ring, or a counter.
+    /// The mechanism of the timeline's port: external, in a ring, or in memory.
     fn mechanism(
         &self,
-        (external, in_ring, is_counter): (Option<&ExternalPort>, bool, bool),
+        (external, in_ring, in_memory): (Option<&ExternalPort>, bool, bool),
         asked: &impl Fn() -> String,
         instead: &str,
     ) -> Result<Mechanism> {
@@ -212,8 +217,8 @@ impl GraphSlots {
             let idle = self.device.plain_events().take()?;
             return Ok(Mechanism::Event(idle));
         }
-        refuse(if is_counter {
-            format!("its port here is a counter in shared memory, which has no slot; {instead}")
+        refuse(if in_memory {
+            format!("its port here is a word in memory, which has no slot; {instead}")
         } else {
             format!("it has no port on {}; {instead}", self.device.object())
         })

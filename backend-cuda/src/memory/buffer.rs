@@ -183,6 +183,9 @@ impl Buffer {
             Resource::Pinned(host) => ("pinned memory", Some(Raw(host.0))),
             _ => ("device memory", None),
         };
+        if matches!(resource, Resource::Mapped(_)) {
+            device_ref.context().shared_memory().add(pointer, size);
+        }
         let memory = Memory {
             device_ref: device_ref.clone(),
             object: Object::new("buffer", label),
@@ -204,6 +207,8 @@ impl Buffer {
         if let Some(memory) = Arc::get_mut(&mut self.memory) {
             memory.object = Object::new("buffer", "imported memory");
             memory.allocation = Some((allocation, offset));
+            let shared = memory.device_ref.context().shared_memory();
+            shared.add(memory.pointer, memory.size);
         }
         self
     }
@@ -390,6 +395,10 @@ impl Buffer {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
+            if self.allocation.is_some() || matches!(resource, Resource::Mapped(_)) {
+                let shared = self.device_ref.context().shared_memory();
+                shared.remove(self.pointer);
+            }
             let size = match (&resource, &self.allocation) {
                 (Resource::Mapped(mapped), _) => mapped.size(),
                 // The memory itself counts.

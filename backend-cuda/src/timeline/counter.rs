@@ -15,18 +15,13 @@ use crate::device::context::{Context, OnLoss};
 use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::driver::memory_ops::{wait_all, write_all};
+use crate::driver::memory_ops::{Valued, Width, wait_all, write_all};
 use crate::driver::table::Driver;
 use crate::timeline::imported::Imported;
 use crate::timeline::visibility::Visibility;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const REGISTERED: u32 = 3;
-
-/// The largest difference of values that a wait compares correctly.
-///
-/// The device compares signed differences.
-const LARGEST_DIFFERENCE: u64 = i64::MAX as u64;
 
 /// The port of a counter in shared memory, on which streams of this device wait and signal.
 ///
@@ -165,8 +160,12 @@ impl Imported for CounterPort {
     }
 }
 
-fn at((port, value): (&CounterPort, u64)) -> (sys::CUdeviceptr, u64) {
-    (port.raw(), value)
+fn at((port, value): (&CounterPort, u64)) -> Valued {
+    Valued {
+        address: port.raw(),
+        width: Width::Bits64,
+        value,
+    }
 }
 
 impl std::fmt::Debug for CounterPort {
@@ -217,7 +216,7 @@ impl Device {
         let attachment = Attachment::imported(self.id(), port);
         Ok(attachment
             .watched_by(self.watched())
-            .with_max_value_difference(LARGEST_DIFFERENCE))
+            .with_max_value_difference(Width::Bits64.largest_difference()))
     }
 
     /// Registers the counter's page with the context, so that the device can access it.

@@ -11,11 +11,13 @@ use crate::timeline::external::ExternalPort;
 use crate::timeline::imported::{Group, Imported, PortsOf};
 use crate::timeline::port::EventPort;
 use crate::timeline::semaphore::Semaphore;
+use crate::timeline::word::{AdoptedWord, WordPort};
 
 /// The waits or signals of a submission, grouped by mechanism.
 pub(crate) struct Groups<'p> {
     semaphores: Group<PortsOf<'p, ExternalPort>>,
     counters: Group<PortsOf<'p, CounterPort>>,
+    words: Group<PortsOf<'p, WordPort>>,
 }
 
 /// The imported objects that the submissions of one queue use.
@@ -23,13 +25,16 @@ pub(crate) struct Groups<'p> {
 pub(crate) struct ImportsInUse {
     semaphores: InUse<Semaphore>,
     /// Counters in shared memory.
-    words: InUse<MappedCounter>,
+    counters: InUse<MappedCounter>,
+    /// Words of the application.
+    words: InUse<AdoptedWord>,
 }
 
 impl ImportsInUse {
     /// Moves objects that no submission after `reached` uses to `unused`.
     pub(crate) fn take_unused(&mut self, reached: u64, unused: &mut Unused) {
         self.semaphores.take_unused(reached, unused);
+        self.counters.take_unused(reached, unused);
         self.words.take_unused(reached, unused);
     }
 }
@@ -53,7 +58,7 @@ impl<'p> Groups<'p> {
         points: &'p [NativePoint<'p>],
         context: &Context,
     ) -> Result<Self, NativePoint<'p>> {
-        let (mut semaphores, mut counters) = (0, 0);
+        let (mut semaphores, mut counters, mut words) = (0, 0, 0);
         for point in points {
             // The usual case.
             if point.port::<EventPort>().is_some() {
@@ -63,6 +68,8 @@ impl<'p> Groups<'p> {
                 semaphores += 1;
             } else if is_here::<CounterPort>(point, context) {
                 counters += 1;
+            } else if is_here::<WordPort>(point, context) {
+                words += 1;
             } else {
                 return Err(*point);
             }
@@ -70,6 +77,7 @@ impl<'p> Groups<'p> {
         Ok(Self {
             semaphores: Group::counted(points, semaphores),
             counters: Group::counted(points, counters),
+            words: Group::counted(points, words),
         })
     }
 }
@@ -77,7 +85,7 @@ impl<'p> Groups<'p> {
 impl Groups<'_> {
     /// The number of ports.
     pub(crate) const fn count(&self) -> usize {
-        self.semaphores.count() + self.counters.count()
+        self.semaphores.count() + self.counters.count() + self.words.count()
     }
 
     /// Keeps the objects of all ports until submission `number` has finished.
@@ -88,7 +96,8 @@ impl Groups<'_> {
         imports
             .semaphores
             .add(self.semaphores.used(), number, reached);
-        imports.words.add(self.counters.used(), number, reached);
+        imports.counters.add(self.counters.used(), number, reached);
+        imports.words.add(self.words.used(), number, reached);
     }
 
     /// Makes later work of `stream` wait for all ports.
@@ -97,7 +106,8 @@ impl Groups<'_> {
     /// A driver error.
     pub(crate) fn wait(&self, stream: &Stream) -> Result<()> {
         self.semaphores.wait(stream)?;
-        self.counters.wait(stream)
+        self.counters.wait(stream)?;
+        self.words.wait(stream)
     }
 
     /// Signals all ports after the earlier work of `stream`, and then records `mark`.
@@ -110,13 +120,15 @@ impl Groups<'_> {
         let Self {
             semaphores,
             counters,
+            words,
         } = self;
-        if counters.count() == 0 {
+        if counters.count() + words.count() == 0 {
             return semaphores.signal_and_record(stream, mark);
         }
         self.record_after(stream, mark, || {
             semaphores.signal(stream)?;
-            counters.signal(stream)
+            counters.signal(stream)?;
+            words.signal(stream)
         })
     }
 
@@ -133,15 +145,20 @@ impl Groups<'_> {
         let Self {
             semaphores,
             counters,
+            words,
         } = self;
-        // Counters first, because their announcement can fail.
-        let needs_trim = counters.announce(stream, mark)?;
-        let (made, semaphores_need_trim) = match semaphores.announce(stream, mark) {
-            Ok(needs_trim) => (make().and_then(|()| stream.record(mark)), needs_trim),
-            Err(error) => (Err(error), false),
+        // Only the announcement of counters can fail, so it comes first.
+        let counters_need_trim = counters.announce(stream, mark)?;
+        let announced = semaphores
+            .announce(stream, mark)
+            .and_then(|trim| Ok([trim, words.announce(stream, mark)?]));
+        let (made, [semaphores_need_trim, words_need_trim]) = match announced {
+            Ok(need_trim) => (make().and_then(|()| stream.record(mark)), need_trim),
+            Err(error) => (Err(error), [false; 2]),
         };
-        counters.settle(made.is_ok(), needs_trim);
+        counters.settle(made.is_ok(), counters_need_trim);
         semaphores.settle(made.is_ok(), semaphores_need_trim);
+        words.settle(made.is_ok(), words_need_trim);
         made
     }
 }

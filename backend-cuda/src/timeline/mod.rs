@@ -1,6 +1,7 @@
 //! Ports of timelines, and the watch over them.
 //!
-//! A port is a ring of events, a counter in shared memory or an imported semaphore.
+//! A port is a ring of events, a counter in shared memory, a word of the application or an imported
+//! semaphore.
 
 pub(crate) mod counter;
 pub(crate) mod external;
@@ -11,3 +12,4 @@ pub(crate) mod ring;
 pub(crate) mod semaphore;
 pub(crate) mod visibility;
 pub(crate) mod watch;
+pub(crate) mod word;

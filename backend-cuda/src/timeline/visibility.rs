@@ -74,6 +74,11 @@ impl Visibility {
         entries.any(|entry| entry.value > reached && !entry.behind.is_known_done())
     }
 
+    /// The number of announced signals that are not known to be complete.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.signals().entries.len()
+    }
+
     /// True if a signal of `value` was announced, or the value is reached.
     pub(crate) fn knows(&self, value: u64) -> bool {
         let signals = self.signals();

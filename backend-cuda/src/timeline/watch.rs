@@ -1,5 +1,6 @@
 //! The watch over the ports of a device, which runs while a thread waits for one of them.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use syncline_core::{Error, Result};
 
 use crate::device::inner::Inner;
 use crate::device::open::Device;
+use crate::timeline::word::WordPort;
 
 /// A watch polls without a pause for this long, because most waits are short.
 const SPIN: Duration = Duration::from_micros(20);
@@ -28,6 +30,9 @@ impl Watch for Inner {
 
     fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
         let started = Instant::now();
+        let is_word = |port: &dyn Port| (port as &dyn Any).is::<WordPort>();
+        let has_words = ports.iter().any(|&(port, _)| is_word(port));
+        let mut naps = false;
         loop {
             for &(port, value) in ports {
                 match port.poll() {
@@ -39,6 +44,10 @@ impl Watch for Inner {
                     Err(_) => return Ok(()),
                 }
             }
+            // Its poll calls no driver, so only this finds a lost device.
+            if naps && has_words {
+                self.check_health()?;
+            }
             let now = Instant::now();
             let waited = now.saturating_duration_since(started);
             let nap = if waited < SPIN {
@@ -47,6 +56,7 @@ impl Watch for Inner {
             } else {
                 waited.clamp(NAPS.0, NAPS.1)
             };
+            naps = nap == NAPS.1;
             let left = until.saturating_duration_since(now);
             if self.wake().sleep(nap.min(left)) || left.is_zero() {
                 return Ok(());

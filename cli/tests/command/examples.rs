@@ -56,6 +56,7 @@ const OWN_MEMORY: &str = "the last command is Some(9)\n\
 #[case::cuda_memory("cuda_memory", &[], "65536 of 65536 words are 7")]
 #[case::cuda_graph("cuda_graph", &[], "frame 100: 1024 of 1024 words are 7")]
 #[case::own_memory("own_memory", &[], OWN_MEMORY)]
+#[case::word("word", &[], "the kernel has left [7]\nthe word is at 3")]
 #[case::own_submission("own_submission", &[], "the line is at 2")]
 #[case::vertices("vertices", &[], "\n0 pixels are wrong")]
 #[case::filter("filter", &[], "\n0 pixels are wrong")]

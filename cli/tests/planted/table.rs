@@ -61,9 +61,9 @@ use Side::{Cuda, Host, OtherCuda, Vulkan};
 /// The rules that only a driver, another process or a compiler can break.
 ///
 /// The mutants break the others.
-pub(crate) const RULES: [&str; 21] = [
+pub(crate) const RULES: [&str; 22] = [
     "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "X9",
-    "P1", "P2", "P3", "P4", "H1",
+    "X10", "P1", "P2", "P3", "P4", "H1",
 ];
 
 /// All bugs.
@@ -163,6 +163,10 @@ pub(crate) const BUGS: &[Planted] = &[
         "share.new_images_are_discarded_first", "VK_ERROR_VALIDATION_FAILED"),
     planted(InCuda, "signals-twice", &["X1"], &[Cuda, Vulkan],
         "process.binary_and_memory", "is wrong"),
+    planted(InCuda, "forgets-memory-wait", &["X10", "Q9"], &[Cuda],
+        "word.a_kernel_writes_it", "went on before the word was written"),
+    planted(InCuda, "waits-compare-plainly", &["X10"], &[Cuda],
+        "word.32_bits_wrap", "timed out"),
     // --- Across processes -----------------------------------------------------------------------
     planted(InPeer, "keeps-descriptors", &["P1"], &[Host],
         "process.leaves_nothing", "descriptors became more"),

@@ -631,9 +631,9 @@ pub enum Error {
         /// Why it cannot.
         reason: String,
     },
-    /// A counter in shared memory shows a value that no correct signaller writes.
+    /// A counter in memory shows a value that no correct signaller writes.
     ///
-    /// Any process that has the page can write to it.
+    /// Any process that has a page can write to it, and any code to a word of the application.
     #[error("{counter} cannot be trusted any more: it shows {found}: {reason}")]
     #[non_exhaustive]
     Corrupted {

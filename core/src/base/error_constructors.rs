@@ -301,6 +301,16 @@ impl Error {
         }
     }
 
+    /// Makes an [`Error::Corrupted`].
+    #[must_use]
+    pub fn corrupted(counter: impl Into<Object>, found: u64, reason: impl Into<String>) -> Self {
+        Self::Corrupted {
+            counter: counter.into(),
+            found,
+            reason: reason.into(),
+        }
+    }
+
     /// Makes an [`Error::Import`].
     #[must_use]
     pub fn import(

@@ -194,6 +194,8 @@ pub struct Capabilities {
     pub calibrated_clock: bool,
     /// True if streams can wait for 64-bit values in memory and write them.
     pub stream_memory_ops: bool,
+    /// True if streams can wait for a value with a bit that is clear (`CU_STREAM_WAIT_VALUE_NOR`).
+    pub stream_memory_nor: bool,
     /// True if a stream's wait can order later reads after remote writes (flush).
     pub stream_memory_flush: bool,
     /// True if the driver can run CUDA in the context of a `VkDevice`. Syncline does not use it.

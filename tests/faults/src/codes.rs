@@ -96,6 +96,7 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuMemHostRegister_v2" => &[2, 801, 712],
         "cuMemFree_v2" | "cuMemFreeHost" | "cuMemHostUnregister" => &[1, ILLEGAL_ADDRESS],
         "cuMemHostGetDevicePointer_v2" => &[1, 201],
+        "cuPointerGetAttributes" => &[1, 201, ILLEGAL_ADDRESS],
         "cuMemGetAllocationGranularity" | "cuMemExportToShareableHandle" | "cuMemSetAccess" => {
             &[1, 801]
         }

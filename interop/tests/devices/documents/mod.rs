@@ -122,6 +122,7 @@ fn what_the_documents_show_is_what_is_run() {
                 from_vulkan_to_cuda::TEXT.trim().into(),
                 your_own_submissions::TEXT.trim().into(),
                 example("cuda_graph"),
+                example("word/main"),
                 example("own_memory/adopt"),
                 example("own_memory/draw"),
             ],

@@ -58,6 +58,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
         run: counter,
     },
     Scenario {
+        name: "cuda.word",
+        run: word,
+    },
+    Scenario {
         name: "cuda.adopt",
         run: adopt,
     },
@@ -584,6 +588,63 @@ fn counter() -> Verdict {
     second.at(3).wait(PATIENCE)?;
     queue.idle(PATIENCE)?;
     worker.idle(PATIENCE)?;
+    device.check()?;
+    step(DROPPING);
+    Ok(())
+}
+
+/// Words that the application has, in device memory and in memory that the host reads.
+fn word() -> Verdict {
+    let device = open()?;
+    step("set-up");
+    let (hidden, shown) = (device.buffer(64)?, device.host_buffer(64)?);
+    hidden.write_words(&[0; 16])?;
+    let queues = [
+        device.queue(QueueKind::Compute, "writes")?,
+        device.queue(QueueKind::Compute, "waits")?,
+    ];
+    step("adopting");
+    let adopt = |word, label| {
+        let owner = Arc::new((hidden.clone(), shown.clone()));
+        // SAFETY: the owner keeps the memory. Only promised values are written.
+        unsafe { device.adopt_word(word, 0, Some(owner), label) }
+    };
+    let first = adopt(cuda::Word::Bits64(hidden.pointer()), "hidden")?;
+    let second = adopt(cuda::Word::Bits32(shown.pointer()), "shown")?;
+    step("a wait before its promise");
+    let lines = [&first, &second];
+    queues[1].submit(
+        &[first.at(1), second.at(1)],
+        |_| Ok(()),
+        &[first.signal_at(2), second.signal_at(2)],
+    )?;
+    step("writing");
+    let words = [hidden.view(0, 4)?, shown.view(0, 4)?];
+    queues[0].submit(
+        &[],
+        move |recorder| {
+            for word in &words {
+                recorder.memset_d32(word, 1)?;
+            }
+            Ok(())
+        },
+        &[],
+    )?;
+    step("promising");
+    for line in lines {
+        line.signalled_by_others(1)?;
+    }
+    step("waiting");
+    for line in lines {
+        line.at(2).wait(PATIENCE)?;
+        expect(line.value()? == 2, "the word is not at 2")?;
+    }
+    step("a signal of the host");
+    second.signal(3)?;
+    for queue in &queues {
+        queue.submit(&[second.at(3)], |_| Ok(()), &[])?;
+        queue.idle(PATIENCE)?;
+    }
     device.check()?;
     step(DROPPING);
     Ok(())

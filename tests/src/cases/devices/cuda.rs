@@ -24,7 +24,7 @@ equipped_cases! {
     "adopted.one_guard_for_a_stream": [D5 Q8] => one_guard;
 }
 
-fn cuda_device(world: &World<Equipped>) -> Result<&Device, Stop> {
+pub(super) fn cuda_device(world: &World<Equipped>) -> Result<&Device, Stop> {
     match world.left.library() {
         syncline::Device::Cuda(device) => Ok(device),
         _ => Stop::skip("only CUDA has them"),
@@ -32,7 +32,7 @@ fn cuda_device(world: &World<Equipped>) -> Result<&Device, Stop> {
 }
 
 /// A driver call that must succeed.
-fn ok(call: &'static str, code: sys::CUresult) -> Verdict {
+pub(super) fn ok(call: &'static str, code: sys::CUresult) -> Verdict {
     match code {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
         code => Stop::fail(format!("{call} returned {code:?}")),
@@ -49,10 +49,10 @@ fn current() -> Result<sys::CUcontext, Stop> {
 }
 
 /// Makes a context current on this thread. The drop restores the previous one.
-struct Current(sys::CUcontext);
+pub(super) struct Current(sys::CUcontext);
 
 impl Current {
-    fn make(context: sys::CUcontext) -> Result<Self, Stop> {
+    pub(super) fn make(context: sys::CUcontext) -> Result<Self, Stop> {
         let before = current()?;
         // SAFETY: a live context, or none.
         ok("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })?;
@@ -189,7 +189,7 @@ fn one_guard(world: &World<Equipped>) -> Verdict {
 }
 
 /// Creates a context that is not the primary one, as an application does.
-fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
+pub(super) fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
     type Create = unsafe extern "C" fn(*mut sys::CUcontext, u32, sys::CUdevice) -> u32;
     let (mut gpu, mut raw) = (0, null_mut());
     {
@@ -484,6 +484,7 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
     const CAN_FLUSH_REMOTE_WRITES: u32 = 98;
     const CAN_USE_64_BIT_STREAM_MEM_OPS: u32 = 122;
+    const CAN_USE_STREAM_WAIT_VALUE_NOR: u32 = 123;
     const VULKAN_CIG_SUPPORTED: u32 = 138;
     const INVALID_VALUE: u32 = 1;
     type Attribute = unsafe extern "C" fn(*mut i32, u32, sys::CUdevice) -> u32;
@@ -538,6 +539,11 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
             CAN_USE_64_BIT_STREAM_MEM_OPS,
             can.stream_memory_ops,
             "memory operations",
+        ),
+        (
+            CAN_USE_STREAM_WAIT_VALUE_NOR,
+            can.stream_memory_nor,
+            "waits for clear bits",
         ),
         (
             VULKAN_CIG_SUPPORTED,

@@ -1,4 +1,4 @@
-//! D1–D6, Q8, X8: descriptions, lifetime and memory of devices, and objects of an application.
+//! D1–D6, Q8, X8, X10: descriptions, lifetime and memory of devices, and objects of an application.
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod adopted;
@@ -14,6 +14,8 @@ mod memory;
 mod own_calls;
 #[cfg(feature = "vulkan")]
 mod vulkan;
+#[cfg(feature = "cuda")]
+mod words;
 
 use syncline::{Device, Inventory};
 
@@ -38,6 +40,8 @@ pub fn cases() -> Vec<Case<Equipped>> {
     cases.extend(frames::cases());
     #[cfg(feature = "cuda")]
     cases.extend(cuda::cases());
+    #[cfg(feature = "cuda")]
+    cases.extend(words::cases());
     cases
 }
 
