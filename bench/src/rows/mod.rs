@@ -20,6 +20,8 @@ mod frame_cpu;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod frames;
 mod gate;
+#[cfg(all(feature = "cuda", feature = "vulkan"))]
+mod graph;
 mod held;
 mod host;
 #[cfg(feature = "cuda")]
@@ -223,6 +225,8 @@ pub fn all() -> Vec<Row> {
         vulkan::ROWS,
         #[cfg(all(feature = "cuda", feature = "vulkan"))]
         external::ROWS,
+        #[cfg(all(feature = "cuda", feature = "vulkan"))]
+        graph::ROWS,
         #[cfg(all(feature = "cuda", feature = "vulkan"))]
         frames::ROWS,
         any::ROWS,

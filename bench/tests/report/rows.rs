@@ -5,7 +5,7 @@
 use syncline_bench::rows;
 use syncline_bench::{Limit, limit};
 
-const IDS: [&str; 43] = [
+const IDS: [&str; 44] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -14,6 +14,7 @@ const IDS: [&str; 43] = [
     "cuda.wbs.roundtrip",
     "cuda.external.signal",
     "cuda.external.wait",
+    "cuda.graph.slots",
     "cuda.timestamp",
     "vulkan.submit",
     "vulkan.query",
@@ -97,13 +98,14 @@ fn every_row_has_descriptions_and_variants_with_different_names() {
 }
 
 /// The limits of `docs/benchmark.md`, except for those of the test above.
-const LIMITS: [(&str, &[Limit]); 22] = [
+const LIMITS: [(&str, &[Limit]); 23] = [
     ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
     ("cuda.chain", &[Limit::OverFloor(200.0)]),
     ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
     ("cuda.timestamp", &[Limit::OverFloor(200.0)]),
     ("cuda.external.signal", &[Limit::OverFloor(350.0)]),
     ("cuda.external.wait", &[Limit::OverFloor(350.0)]),
+    ("cuda.graph.slots", &[Limit::OverRaw(1000.0)]),
     ("vulkan.submit", &[Limit::OverFloor(350.0)]),
     ("batch", &[Limit::RatioToFloor(1.2)]),
     ("cuda.query.reached", &[Limit::Within(5.0)]),

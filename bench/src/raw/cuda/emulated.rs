@@ -188,6 +188,9 @@ unsafe extern "system" fn none3<A, B, C>(_: A, _: B, _: C) -> u32 {
 unsafe extern "system" fn none4<A, B, C, D>(_: A, _: B, _: C, _: D) -> u32 {
     0
 }
+unsafe extern "system" fn none6<A, B, C, D, E, F>(_: A, _: B, _: C, _: D, _: E, _: F) -> u32 {
+    0
+}
 #[allow(clippy::too_many_arguments, reason = "as cuLaunchKernel")]
 unsafe extern "system" fn launch<S, F, P>(
     _: F,
@@ -236,6 +239,15 @@ static TABLE: Table = Table {
     destroy_external_semaphore: none1,
     signal_external: none4,
     wait_external: none4,
+    stream_begin_capture: none2,
+    stream_end_capture: none2,
+    stream_get_capture_info: none6,
+    graph_instantiate: none3,
+    graph_launch: none2,
+    graph_set_wait: none3,
+    graph_set_signal: none3,
+    graph_exec_destroy: none1,
+    graph_destroy: none1,
 };
 
 /// The calls of this driver. Its only context is null, which is current on every thread.

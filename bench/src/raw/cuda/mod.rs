@@ -7,6 +7,8 @@ mod chain;
 #[cfg(test)]
 pub(crate) mod emulated;
 #[cfg(feature = "vulkan")]
+mod graph;
+#[cfg(feature = "vulkan")]
 mod image;
 mod kernel;
 mod table;
@@ -41,6 +43,14 @@ const NON_BLOCKING: c_uint = 1;
 const NO_TIMING: c_uint = 2;
 /// `CU_EVENT_BLOCKING_SYNC`.
 const BLOCKING: c_uint = 1;
+/// `CUDA_EXT_SEM_WAIT_NODE_PARAMS` and `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct NodeParams {
+    semaphores: *const sys::CUexternalSemaphore,
+    params: *const c_void,
+    count: c_uint,
+}
+
 /// `CU_STREAM_WAIT_VALUE_GEQ`.
 const AT_LEAST: c_uint = 0;
 

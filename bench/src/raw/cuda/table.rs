@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 use libloading::Library;
 
-use super::{Event, Stream};
+use super::{Event, NodeParams, Stream};
 use crate::side::{Outcome, Stop};
 
 macro_rules! table {
@@ -78,6 +78,19 @@ table! {
     wait_external(
         *const sys::CUexternalSemaphore, *const sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, Stream,
     ) = "cuWaitExternalSemaphoresAsync";
+    stream_begin_capture(Stream, c_uint) = "cuStreamBeginCapture_v2";
+    stream_end_capture(Stream, *mut sys::CUgraph) = "cuStreamEndCapture";
+    stream_get_capture_info(
+        Stream, *mut c_uint, *mut u64, *mut sys::CUgraph, *mut c_void, *mut c_void,
+    ) = "cuStreamGetCaptureInfo_v2";
+    graph_instantiate(*mut sys::CUgraphExec, sys::CUgraph, u64) = "cuGraphInstantiateWithFlags";
+    graph_launch(sys::CUgraphExec, Stream) = "cuGraphLaunch";
+    graph_set_wait(sys::CUgraphExec, sys::CUgraphNode, *const NodeParams)
+        = "cuGraphExecExternalSemaphoresWaitNodeSetParams";
+    graph_set_signal(sys::CUgraphExec, sys::CUgraphNode, *const NodeParams)
+        = "cuGraphExecExternalSemaphoresSignalNodeSetParams";
+    graph_exec_destroy(sys::CUgraphExec) = "cuGraphExecDestroy";
+    graph_destroy(sys::CUgraph) = "cuGraphDestroy";
 }
 
 /// The table, resolved once.
