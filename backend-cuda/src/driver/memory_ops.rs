@@ -12,6 +12,11 @@ const MAX_OPS: usize = 255;
 /// `CU_STREAM_WAIT_VALUE_FLUSH`: remote writes before the wait are visible to work after the wait.
 const FLUSH: u32 = 1 << 30;
 
+/// The flags of a wait.
+const fn wait_flags(flush: bool) -> u32 {
+    if flush { FLUSH } else { 0 }
+}
+
 /// The width of a word of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Width {
@@ -72,6 +77,17 @@ impl Valued {
     const fn is_wide(&self) -> bool {
         matches!(self.width, Width::Bits64)
     }
+
+    /// The operation that waits until the word has reached the value.
+    pub(crate) const fn wait_op(self, flush: bool) -> MemOp {
+        let wide = MemOp::wait(self.address, self.value, wait_flags(flush));
+        self.width.narrow(wide)
+    }
+
+    /// The operation that writes the value after a memory fence.
+    pub(crate) const fn write_op(self) -> MemOp {
+        self.width.narrow(MemOp::write(self.address, self.value))
+    }
 }
 
 /// Makes later work of `stream` wait until each word has reached its value.
@@ -95,16 +111,16 @@ pub(crate) unsafe fn wait_all(
     mut words: impl Iterator<Item = Valued>,
     flush: bool,
 ) -> Result<(), Code> {
-    let flags = if flush { FLUSH } else { 0 };
     match words.next() {
         Some(word) if count == 1 && word.is_wide() => {
+            let flags = wait_flags(flush);
             // SAFETY: the caller guarantees it.
             let call =
                 unsafe { driver.stream_wait_value64(stream, word.address, word.value, flags) };
             require_function(call, "cuStreamWaitValue64_v2")
         }
         first => {
-            let op = |it: Valued| it.width.narrow(MemOp::wait(it.address, it.value, flags));
+            let op = |word: Valued| word.wait_op(flush);
             // SAFETY: the caller guarantees it.
             unsafe { batches(driver, stream, first.into_iter().chain(words).map(op)) }
         }
@@ -136,7 +152,7 @@ pub(crate) unsafe fn write_all(
             require_function(call, "cuStreamWriteValue64_v2")
         }
         first => {
-            let op = |it: Valued| it.width.narrow(MemOp::write(it.address, it.value));
+            let op = Valued::write_op;
             // SAFETY: the caller guarantees it.
             unsafe { batches(driver, stream, first.into_iter().chain(words).map(op)) }
         }

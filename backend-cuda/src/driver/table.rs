@@ -402,6 +402,9 @@ symbols! {
             graph: sys::CUgraphExec, node: sys::CUgraphNode,
             params: *const SemaphoreNodeParams<sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>,
         ) = "cuGraphExecExternalSemaphoresSignalNodeSetParams";
+        graph_exec_set_mem_op(
+            graph: sys::CUgraphExec, node: sys::CUgraphNode, params: *const MemOpNodeParams,
+        ) = "cuGraphExecBatchMemOpNodeSetParams";
         graph_exec_set_event_wait(
             graph: sys::CUgraphExec, node: sys::CUgraphNode, event: sys::CUevent,
         ) = "cuGraphExecEventWaitNodeSetEvent";
@@ -426,6 +429,27 @@ impl<P> SemaphoreNodeParams<P> {
             semaphores: semaphores.as_ptr(),
             params: params.as_ptr(),
             count: 1,
+        }
+    }
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct MemOpNodeParams {
+    context: sys::CUcontext,
+    count: c_uint,
+    ops: *mut MemOp,
+    flags: c_uint,
+}
+
+impl MemOpNodeParams {
+    /// The parameters of a node with one operation. They point to the operation.
+    pub(crate) const fn new(context: sys::CUcontext, op: &mut MemOp) -> Self {
+        Self {
+            context,
+            count: 1,
+            ops: std::ptr::from_mut(op),
+            flags: 0,
         }
     }
 }
@@ -720,6 +744,12 @@ impl Driver {
             "cuGraphExecEventWaitNodeSetEvent",
             "cuGraphExecEventRecordNodeSetEvent",
         ])
+    }
+
+    /// The function that sets what nodes do with words of memory, if it is missing.
+    pub(crate) fn missing_for_word_slots(&self) -> Option<&'static str> {
+        let symbols = ["cuGraphExecBatchMemOpNodeSetParams"];
+        self.0.optional.missing(&symbols)
     }
 
     /// The first missing function of those that open events of other processes and export own ones.

@@ -66,6 +66,14 @@ pub struct SlotValue {
     value: u64,
 }
 
+/// The ports of a timeline here: external, in a ring, a counter, or a word of the application.
+type Found<'p> = (
+    Option<&'p ExternalPort>,
+    bool,
+    Option<&'p CounterPort>,
+    bool,
+);
+
 impl Device {
     /// The slots of a graph that will be captured. `label` is the graph's name in errors.
     #[must_use]
@@ -83,15 +91,17 @@ impl GraphSlots {
     /// Adds a node to the graph that is captured on `queue`: each launch waits for a timeline.
     ///
     /// The timeline is that of `point`, whose value is not used. The timeline has its home on this
-    /// device, or was [imported](Device::import_timeline). Points of the timeline suffice for
-    /// later launches. Blocks while another thread submits to the stream or has its
-    /// [guard](Queue::stream).
+    /// device, or was [imported](Device::import_timeline), also as a
+    /// [counter](Device::import_counter). Points of the timeline suffice for later launches.
     ///
-    /// See `cuWaitExternalSemaphoresAsync`, and `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
+    /// Blocks while another thread submits to the stream or has its [guard](Queue::stream).
+    ///
+    /// See `cuWaitExternalSemaphoresAsync`, `cuStreamWaitValue64`, and `cuStreamWaitEvent` with
+    /// `CU_EVENT_WAIT_EXTERNAL`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the stream is not being captured or belongs to another capture
-    /// than the other slots, for a timeline whose mechanism has no node, or for an empty point.
+    /// than the other slots, for a timeline without a port here, or for an empty point.
     /// [`Error::Capturing`] if the capture has been invalidated. [`Error::WrongDevice`], or a
     /// driver error.
     pub fn wait(&mut self, queue: &Queue, point: Point<'_>) -> Result<Slot> {
@@ -102,9 +112,8 @@ impl GraphSlots {
             point.port::<CounterPort>(self.device.id()),
             point.port::<WordPort>(self.device.id()),
         );
-        let in_memory = counter.is_some() || word.is_some();
         let mechanism = self.mechanism(
-            (external, ring.is_some(), in_memory),
+            (external, ring.is_some(), counter, word.is_some()),
             &asked,
             "wait for it in a submission before the launch",
         )?;
@@ -117,8 +126,8 @@ impl GraphSlots {
     /// branches of the graph may execute after the signal. The graph has the right to signal from
     /// now on, as a handle of the timeline does. Otherwise the same as [`GraphSlots::wait`].
     ///
-    /// See `cuSignalExternalSemaphoresAsync`, and `cuEventRecordWithFlags` with
-    /// `CU_EVENT_RECORD_EXTERNAL`.
+    /// See `cuSignalExternalSemaphoresAsync`, `cuStreamWriteValue64`, and `cuEventRecordWithFlags`
+    /// with `CU_EVENT_RECORD_EXTERNAL`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a timeline with timestamps, or if another slot signals it. Same
@@ -144,9 +153,8 @@ impl GraphSlots {
             timeline.port::<CounterPort>(self.device.id()),
             timeline.port::<WordPort>(self.device.id()),
         );
-        let in_memory = counter.is_some() || word.is_some();
         let mechanism = self.mechanism(
-            (external, ring.is_some(), in_memory),
+            (external, ring.is_some(), counter, word.is_some()),
             &asked,
             "signal it in a submission after the launch",
         )?;
@@ -201,31 +209,32 @@ impl GraphSlots {
     /// The mechanism of the timeline's port: external, in a ring, or in memory.
     fn mechanism(
         &self,
-        (external, in_ring, in_memory): (Option<&ExternalPort>, bool, bool),
+        (external, in_ring, counter, is_word): Found<'_>,
         asked: &impl Fn() -> String,
         instead: &str,
     ) -> Result<Mechanism> {
         let refuse = |reason: String| Err(Error::unsupported(&self.object, asked(), reason));
-        if let Some(missing) = self.device.context().driver().missing_for_slots() {
-            return refuse(format!("the driver lacks {missing}"));
+        let driver = self.device.context().driver();
+        let for_words = counter.and_then(|_| driver.missing_for_word_slots());
+        if let Some(missing) = driver.missing_for_slots().or(for_words) {
+            return refuse(format!("the driver lacks {missing}; {instead}"));
         }
-        let here = |port: &&ExternalPort| std::ptr::eq(port.context(), &raw const **self.context());
-        if let Some(port) = external.filter(here) {
+        let context: &Context = self.device.context();
+        if let Some(port) = external.filter(|port| std::ptr::eq(port.context(), context)) {
             return Ok(Mechanism::Semaphore(port.object().clone()));
+        }
+        if let Some(port) = counter.filter(|port| std::ptr::eq(port.context(), context)) {
+            return Ok(Mechanism::Word(port.object().clone()));
         }
         if in_ring {
             let idle = self.device.plain_events().take()?;
             return Ok(Mechanism::Event(idle));
         }
-        refuse(if in_memory {
-            format!("its port here is a word in memory, which has no slot; {instead}")
+        refuse(if is_word {
+            format!("its port here is a word of the application, which has no slot; {instead}")
         } else {
             format!("it has no port on {}; {instead}", self.device.object())
         })
-    }
-
-    fn context(&self) -> &Arc<Context> {
-        self.device.context()
     }
 
     /// Adds the node to the graph.
@@ -284,6 +293,8 @@ fn add(stream: &Stream, line: &Line, mechanism: &Mechanism) -> Result<()> {
         (Mechanism::Semaphore(semaphore), Line::Signalled(_)) => {
             signal_all(stream, 1, [(&**semaphore, 0)].into_iter())
         }
+        (Mechanism::Word(word), Line::Waited(_)) => word.wait_in(stream, 0),
+        (Mechanism::Word(word), Line::Signalled(_)) => word.write_in(stream, 0),
         (Mechanism::Event(idle), Line::Waited(_)) => stream.wait_external(idle),
         (Mechanism::Event(idle), Line::Signalled(_)) => stream.record_external(idle),
     }

@@ -12,10 +12,11 @@ use crate::device::context::Owner;
 use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::driver::table::{Raw, SemaphoreNodeParams, require_function};
+use crate::driver::table::{MemOpNodeParams, Raw, SemaphoreNodeParams, require_function};
 use crate::queue::queue_stream::{QueueStream, StreamState};
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Feed;
+use crate::timeline::counter::MappedCounter;
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::{Semaphore, signal_params, wait_params};
 
@@ -40,6 +41,8 @@ pub(crate) enum Line {
 pub(crate) enum Mechanism {
     /// The timeline's imported semaphore.
     Semaphore(Arc<Semaphore>),
+    /// The timeline's counter in shared memory.
+    Word(Arc<MappedCounter>),
     /// An event of each launch. This one is never recorded, and has no other user.
     Event(Mark),
 }
@@ -141,6 +144,18 @@ impl Launch {
                 // SAFETY: as above.
                 let set = unsafe { driver.graph_exec_set_signal(graph, node, &raw const params) };
                 require_function(set, "cuGraphExecExternalSemaphoresSignalNodeSetParams")
+            }
+            (Mechanism::Word(word), line) => {
+                let mut op = match line {
+                    Line::Waited(_) => word.wait_op(value),
+                    Line::Signalled(_) => word.write_op(value),
+                };
+                let context = self.graph.device.raw_context();
+                let params = MemOpNodeParams::new(context, &mut op);
+                // SAFETY: as above. The word stays registered until the graph has finished, because
+                // the launch keeps its counter.
+                let set = unsafe { driver.graph_exec_set_mem_op(graph, node, &raw const params) };
+                require_function(set, "cuGraphExecBatchMemOpNodeSetParams")
             }
             (Mechanism::Event(idle), Line::Waited(line)) => {
                 let mark = self.awaited(stream, line.at(value), idle)?;

@@ -100,14 +100,14 @@ pub(crate) struct Executable {
 impl Executable {
     /// Changes a node for later launches. `index` is that of the node in `original`.
     ///
-    /// Its kind and the number of its semaphores stay.
+    /// Its kind stays, and the number and kinds of the parts of a batch.
     pub(crate) fn change(&self, original: &Arc<Graph>, index: usize, to: Operation) -> Answer {
         if !std::ptr::eq(self.original.as_ptr(), Arc::as_ptr(original)) {
             return Err(Code::INVALID_VALUE);
         }
         let mut nodes = lock(&self.nodes);
         let node = nodes.get_mut(index).ok_or(Code::INVALID_VALUE)?;
-        let is_like = |one: &Operation| (one.kind(), one.semaphores());
+        let is_like = |one: &Operation| (one.kind(), one.parts());
         if is_like(&node.operation) != is_like(&to) {
             return Err(Code::INVALID_VALUE);
         }

@@ -69,6 +69,14 @@ impl Operation {
         }
     }
 
+    /// The parts of a batch: how many there are, and which of them are waits.
+    pub(crate) fn parts(&self) -> Vec<bool> {
+        match self {
+            Self::MemoryOps(all) => all.iter().map(MemoryOp::is_wait).collect(),
+            _ => vec![false; self.semaphores()],
+        }
+    }
+
     /// The number of semaphores of a signal or wait operation.
     pub(crate) fn semaphores(&self) -> usize {
         match self {

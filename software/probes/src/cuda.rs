@@ -63,6 +63,15 @@ pub(crate) struct SemaphoreNode {
     pub(crate) count: u32,
 }
 
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct MemoryNode {
+    pub(crate) context: Handle,
+    pub(crate) count: u32,
+    pub(crate) ops: *const MemOp,
+    pub(crate) flags: u32,
+}
+
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, of a file descriptor.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -282,6 +291,8 @@ functions! {
         = "cuGraphExecExternalSemaphoresSignalNodeSetParams";
     graph_set_wait(exec: Handle, node: Handle, params: &SemaphoreNode)
         = "cuGraphExecExternalSemaphoresWaitNodeSetParams";
+    graph_set_mem_op(exec: Handle, node: Handle, params: &MemoryNode)
+        = "cuGraphExecBatchMemOpNodeSetParams";
     graph_set_record(exec: Handle, node: Handle, event: Handle)
         = "cuGraphExecEventRecordNodeSetEvent";
     graph_set_event_wait(exec: Handle, node: Handle, event: Handle)

@@ -88,6 +88,7 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuStreamGetCtx" | "cuStreamGetCaptureInfo_v2" => &[400, ILLEGAL_ADDRESS],
         "cuUserObjectCreate" | "cuUserObjectRelease" | "cuGraphRetainUserObject" => &[1],
         "cuGraphLaunch"
+        | "cuGraphExecBatchMemOpNodeSetParams"
         | "cuGraphExecEventRecordNodeSetEvent"
         | "cuGraphExecEventWaitNodeSetEvent"
         | "cuGraphExecExternalSemaphoresSignalNodeSetParams"

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::Handle;
 use super::external::{Params, list};
+use super::memory_op;
 use crate::abi::{In, Out, api};
 use crate::code::{Answer, Code};
 use crate::current;
@@ -45,6 +46,16 @@ pub(super) struct SemaphoreNodeParams {
     semaphores: *const Handle,
     params: *const Params,
     count: u32,
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct MemoryNodeParams {
+    context: Handle,
+    count: u32,
+    ops: *const memory_op::Params,
+    flags: u32,
 }
 
 /// Returns the semaphores of a node, each with its value.
@@ -109,6 +120,20 @@ api! {
 
     fn cuGraphExecEventWaitNodeSetEvent(exec: Handle, node: Handle, event: Handle) {
         change(exec, node, Operation::WaitAtLaunch(Event::find(event)?))
+    }
+
+    fn cuGraphExecBatchMemOpNodeSetParams(
+        exec: Handle,
+        node: Handle,
+        params: In<MemoryNodeParams>,
+    ) {
+        let params = params.get()?;
+        if params.flags != 0 || params.context != current::context()?.handle {
+            return Err(Code::INVALID_VALUE);
+        }
+        let ops = In::at(params.ops).list(params.count as usize)?;
+        let ops: Answer<Vec<_>> = ops.iter().map(memory_op::one).collect();
+        change(exec, node, Operation::MemoryOps(ops?.into()))
     }
 
     fn cuGraphUpload(graph: Handle, stream: Handle) {

@@ -23,7 +23,7 @@ const MOST: u32 = 255;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Params {
-    operation: u32,
+    pub(super) operation: u32,
     _padding: u32,
     address: u64,
     value: u64,
@@ -57,7 +57,7 @@ const fn write(address: u64, value: u64, width: Width, flags: u32) -> Answer<Mem
     })
 }
 
-fn one(params: &Params) -> Answer<MemoryOp> {
+pub(super) fn one(params: &Params) -> Answer<MemoryOp> {
     let Params {
         address,
         value,

@@ -399,3 +399,53 @@ fn each_launch_has_the_events_of_its_call() {
     ok(cuEventSynchronize(second));
     ok(cuEventQuery(other));
 }
+
+#[test]
+fn each_launch_has_the_words_of_its_call() {
+    let context = Context::new();
+    let (words, launching) = (Pinned::new(2), stream());
+    let captured = begin(THREAD_LOCAL);
+    ok(cuStreamWaitValue64_v2(captured, words.address(), 0, 0));
+    let [wait] = nodes(captured)[..] else {
+        panic!("no node")
+    };
+    ok(cuStreamWriteValue64_v2(captured, words.address() + 8, 0, 0));
+    let [write] = nodes(captured)[..] else {
+        panic!("no node")
+    };
+    let graph = made(|to| cuStreamEndCapture(captured, to));
+    let launched = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    let set = |node: Handle, operation: u64, word: u64, value: u64| {
+        let op = MemoryOp {
+            operation,
+            address: words.address() + 8 * word,
+            value,
+            rest: [0; 3],
+        };
+        let params = MemoryNode {
+            context: context.0,
+            count: 1,
+            ops: &raw const op,
+            flags: 0,
+        };
+        cuGraphExecBatchMemOpNodeSetParams(launched, node, &raw const params)
+    };
+    for round in [1, 2] {
+        ok(set(wait, 4, 0, round));
+        ok(set(write, 5, 1, 10 * round));
+        ok(cuGraphLaunch(launched, launching));
+    }
+    let second = || {
+        // SAFETY: the second of two words that the host can access.
+        unsafe { words.pointer.cast::<u64>().add(1).read_volatile() }
+    };
+    assert_eq!((second(), cuStreamQuery(launching)), (0, 600));
+    words.set(1);
+    eventually(|| second() == 10);
+    assert_eq!(cuStreamQuery(launching), 600);
+    words.set(2);
+    ok(cuStreamSynchronize(launching));
+    assert_eq!(second(), 20);
+    // A wait stays a wait.
+    assert_eq!(set(wait, 5, 0, 3), 1);
+}

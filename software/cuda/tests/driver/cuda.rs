@@ -162,6 +162,9 @@ functions! {
     cuGraphExecExternalSemaphoresWaitNodeSetParams(
         executable: Handle, node: Handle, params: *const SemaphoreNode
     );
+    cuGraphExecBatchMemOpNodeSetParams(
+        executable: Handle, node: Handle, params: *const MemoryNode
+    );
     cuGraphExecEventRecordNodeSetEvent(executable: Handle, node: Handle, event: Handle);
     cuGraphExecEventWaitNodeSetEvent(executable: Handle, node: Handle, event: Handle);
     cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
@@ -326,6 +329,24 @@ pub(crate) struct SemaphoreNode {
     pub(crate) semaphores: *const Handle,
     pub(crate) params: *const SemaphoreParams,
     pub(crate) count: u32,
+}
+
+/// `CUstreamBatchMemOpParams` of a wait or a write.
+#[repr(C)]
+pub(crate) struct MemoryOp {
+    pub(crate) operation: u64,
+    pub(crate) address: u64,
+    pub(crate) value: u64,
+    pub(crate) rest: [u64; 3],
+}
+
+/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct MemoryNode {
+    pub(crate) context: Handle,
+    pub(crate) count: u32,
+    pub(crate) ops: *const MemoryOp,
+    pub(crate) flags: u32,
 }
 
 pub(crate) const fn value(value: u64) -> SemaphoreParams {

@@ -3,17 +3,18 @@
 use std::time::Instant;
 
 use super::graph::capture;
-use crate::cuda::{Handle, SemaphoreNode, cu};
+use crate::cuda::{Handle, MemOp, MemoryNode, SemaphoreNode, cu};
 use crate::harness::{Probe, family, line};
 use crate::kit::{
     Answer, NO_TIMING, Words, check, context, event, mark, marked, marked_early, name, names,
-    outcome, park, record, stream, within, yes,
+    outcome, park, record, stream, wait_op, within, write_op, yes,
 };
 use crate::vulkan::{Imported, NONE, Vulkan, params};
 
 pub(crate) fn list() -> Vec<Probe> {
     family!["slot"; told, values, in_flight, wait_in_flight, middle, other_semaphore, wrong, graph_gone,
-        events, event_in_flight, event_never_recorded, cost]
+        events, event_in_flight, event_never_recorded, words,
+        cost]
 }
 
 /// The nodes after which the next node of a captured stream comes.
@@ -400,6 +401,73 @@ fn event_never_recorded() -> Answer {
         outcome(stream),
     ];
     line("set", names(&codes));
+    Ok(String::new())
+}
+
+fn set_op(exec: Handle, node: Handle, context: Handle, op: MemOp) -> u32 {
+    cu().graph_set_mem_op(
+        exec,
+        node,
+        &MemoryNode {
+            context,
+            count: 1,
+            ops: &raw const op,
+            flags: 0,
+        },
+    )
+}
+
+/// Waits for a word and writes of a word, with two launches in flight.
+fn words() -> Answer {
+    let context = context()?;
+    let (words, stream, mut wait, mut write) = (Words::new()?, stream()?, 0, 0);
+    let (graph, exec) = capture(|stream| {
+        park(stream, words, 0)?;
+        wait = node(stream)?;
+        mark(stream, words, 1)?;
+        write = node(stream)?;
+        Ok(())
+    })?;
+    line("kinds", super::capture::kinds(graph));
+    for value in [1, 2] {
+        let codes = [
+            set_op(exec, wait, context, wait_op(words.at(0), value, 0)),
+            set_op(exec, write, context, write_op(words.at(1), 10 * value, 0)),
+            cu().graph_launch(exec, stream),
+        ];
+        line(value, names(&codes));
+    }
+    line("passes", yes(marked_early(words, 1)));
+    words.store(0, 1);
+    line("first", yes(within(1000, || words.load(1) == 10)));
+    line("second_waits", yes(!within(300, || words.load(1) == 20)));
+    words.store(0, 2);
+    line(
+        "then",
+        format!("{} {}", name(outcome(stream)), words.load(1)),
+    );
+    // Another address, a wait as a write, and flags of a flush.
+    line(
+        "address",
+        name(set_op(exec, write, context, write_op(words.at(2), 1, 0))),
+    );
+    line(
+        "other_kind",
+        name(set_op(exec, wait, context, write_op(words.at(0), 1, 0))),
+    );
+    line(
+        "flush",
+        name(set_op(
+            exec,
+            wait,
+            context,
+            wait_op(words.at(0), 1, 1 << 30),
+        )),
+    );
+    line(
+        "no_context",
+        name(set_op(exec, write, 0, write_op(words.at(1), 1, 0))),
+    );
     Ok(String::new())
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{self, Graph, GraphSlots, Slot, sys};
-use syncline::{QueueKind, Timeline, share};
+use syncline::{QueueKind, Timeline, host, share};
 
 use super::cuda::{done, end_capture, open};
 use super::{PATIENCE, Scenario, Stop, Verdict, expect, vulkan};
@@ -57,13 +57,13 @@ fn instantiate(queue: &cuda::Queue, graph: sys::CUgraph) -> Verdict<Owned> {
     Ok(owned)
 }
 
-/// The slots that the scenario captures: two waits and two signals.
+/// The slots that the scenario captures: three waits and three signals.
 fn capture(
     queue: &cuda::Queue,
     mut slots: GraphSlots,
-    waits: [&Timeline; 2],
-    signals: [&Timeline; 2],
-) -> Verdict<(Graph, [Slot; 4])> {
+    waits: [&Timeline; 3],
+    signals: [&Timeline; 3],
+) -> Verdict<(Graph, [Slot; 6])> {
     {
         let guard = queue.stream();
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -72,12 +72,14 @@ fn capture(
             sys::cuStreamBeginCapture_v2(guard.raw(), mode)
         })?;
     }
-    let captured = (|| -> Verdict<[Slot; 4]> {
+    let captured = (|| -> Verdict<[Slot; 6]> {
         Ok([
             slots.wait(queue, waits[0].at(0))?,
             slots.wait(queue, waits[1].at(0))?,
+            slots.wait(queue, waits[2].at(0))?,
             slots.signal(queue, signals[0])?,
             slots.signal(queue, signals[1])?,
+            slots.signal(queue, signals[2])?,
         ])
     })();
     let graph = end_capture(queue);
@@ -99,6 +101,8 @@ fn slots() -> Verdict {
     step("sharing");
     let link = share(&cuda, &vulkan)?;
     let (theirs, ours) = (link.timeline("theirs")?, link.timeline("ours")?);
+    let counters = share(&cuda, &host::Device::new())?;
+    let (told, heard) = (counters.timeline("told")?, counters.timeline("heard")?);
     let (before, after) = (cuda.timeline("before")?, cuda.timeline("after")?);
     let seen = vulkan.timeline("seen")?;
     let (queue, other) = (
@@ -108,15 +112,15 @@ fn slots() -> Verdict {
     let right = vulkan.queue(QueueKind::Compute, "right")?;
     step("capturing");
     let slots = cuda.graph_slots("graph");
-    let (graph, [wait, imported, signal, shared]) =
-        capture(&queue, slots, [&before, &theirs], [&after, &ours])?;
+    let (waits, signals) = ([&before, &theirs, &told], [&after, &ours, &heard]);
+    let (graph, captured) = capture(&queue, slots, waits, signals)?;
     step("launching");
     let launched = (|| -> Verdict {
         for round in 1..=3 {
             right.submit(&[], |_| Ok(()), &[theirs.signal_at(round)])?;
             other.submit(&[], |_| Ok(()), &[before.signal_at(round)])?;
-            let values = [&wait, &imported, &signal, &shared].map(|slot| slot.at(round));
-            queue.launch(&graph, &values)?;
+            told.signal(round)?;
+            queue.launch(&graph, &captured.map(|slot| slot.at(round)))?;
             let waits = [ours.at(round), after.at(round)];
             right.submit(&waits, |_| Ok(()), &[seen.signal_at(round)])?;
         }
@@ -124,6 +128,7 @@ fn slots() -> Verdict {
         after.at(3).wait(PATIENCE)?;
         ours.at(3).wait(PATIENCE)?;
         seen.at(3).wait(PATIENCE)?;
+        heard.at(3).wait(PATIENCE)?;
         expect(ours.value()? == 3, "the shared timeline is not at 3")
     })();
     // Work of it may be in flight after an error.
