@@ -298,8 +298,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Fails the signals of a skipped submission, and drops what it had.
+    ///
+    /// Others that signal the same timelines, too, still get its signals (E2).
     fn end_skipped(&self, number: u64, gone: HeldSubmission<E>, cause: &Failure) {
         if let Some(edges) = &gone.edges {
+            for (of, claim) in &edges.claims {
+                of.signal_in_place(*claim);
+            }
             edges.fail(cause);
         }
         self.forget_relays(number);

@@ -44,13 +44,21 @@ impl Wake for Relay {
             // First the submission, then the predecessor. After each wait `wake` is called again.
             let (of, value) = match self.own.standing(self.number) {
                 Standing::Reached => match self.of.standing(self.claim.above) {
-                    Standing::Reached => return self.of.signal_claimed(self.claim.upto),
-                    Standing::Failed(_) => return,
+                    Standing::Reached if !self.of.is_failed() => {
+                        return self.of.signal_claimed(self.claim.upto);
+                    }
+                    // Others that signal the timeline, too, still get it (E2).
+                    Standing::Reached | Standing::Failed(_) => {
+                        return self.of.signal_in_place(self.claim);
+                    }
                     // Without its predecessor this signal never comes either.
                     Standing::Cancelled => return self.of.withdraw(self.claim),
                     Standing::Pending | Standing::Open => (&self.of, self.claim.above),
                 },
-                Standing::Failed(cause) => return self.of.fail(cause),
+                Standing::Failed(cause) => {
+                    self.of.signal_in_place(self.claim);
+                    return self.of.fail(cause);
+                }
                 Standing::Cancelled => return self.of.withdraw(self.claim),
                 Standing::Pending | Standing::Open => (&self.own, self.number),
             };

@@ -198,7 +198,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     submission.note_claim(at, claim.above, own_wait, self.domain());
                     at += 1;
                 }
-                Err(error) if can_be_left_out(submission, &error) => {
+                Err(error) if can_be_left_out(submission, of, &error) => {
                     submission.is_ready = false;
                     submission.signals.remove(at);
                 }
@@ -225,7 +225,7 @@ fn claim_on_host(submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
                 submission.on_host().signals[at].1 = claim;
                 at += 1;
             }
-            Err(error) if can_be_left_out(submission, &error) => {
+            Err(error) if can_be_left_out(submission, of, &error) => {
                 submission.is_ready = false;
                 submission.on_host().signals.remove(at);
             }
@@ -243,12 +243,16 @@ fn duplicate(of: &Arc<Shared>, asked: u64) -> Box<Error> {
     })
 }
 
-/// True if a signal that was refused with `error` can be left out.
+/// True if a signal of `of` that was refused with `error` can be left out.
 ///
 /// A submission that can never run is accepted and then skipped, as if the timelines of its
-/// signals had failed after their claims.
+/// signals had failed after their claims. If others signal the timeline, too, it is refused
+/// instead, because an accepted submission makes its signal for them.
 #[cold]
-fn can_be_left_out(submission: &Submission<'_>, error: &Error) -> bool {
+fn can_be_left_out(submission: &Submission<'_>, of: &Arc<Shared>, error: &Error) -> bool {
+    if of.ports().takes_promises() {
+        return false;
+    }
     let is_lost = |of: &Arc<Shared>, value| of.unreachable_cause(value).is_some();
     let Submission { waits, host, .. } = submission;
     let mut host_waits = host.iter().flat_map(|host| host.waits.iter());

@@ -5,6 +5,9 @@
 //! the missing signals. Signals of other devices still come by themselves, and the counter must
 //! only grow. So the missing signals are made in the order of their values, each after the value
 //! before it.
+//!
+//! Others may signal a timeline, too, and wait for a value that a submission of this engine was to
+//! signal. If that submission will not run, the same thread makes its signal in the same way (E2).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -18,9 +21,9 @@ use super::shared::Shared;
 use crate::base::error::Error;
 use crate::base::info::DeviceId;
 use crate::base::sync::{Instant, Mutex};
-use crate::port::Recovered;
 use crate::port::attachment::DevicePort;
 use crate::port::watch::{Guarded, Health, RETRY, ROUND};
+use crate::port::{ByEngine, Recovered};
 use crate::timeline::interval::Interval;
 use crate::timeline::state::recovery::GRACE;
 
@@ -40,12 +43,19 @@ struct List {
     guarded: SmallVec<[DeviceId; 2]>,
     /// The devices whose loss has failed the timeline, and when.
     lost: SmallVec<[(DeviceId, Instant); 2]>,
+    /// The id that stands for submissions that will not run, once there is one.
+    never_run: Option<DeviceId>,
 }
+
+/// The type whose id [`List::never_run`] is.
+struct NeverRun;
 
 /// Pending signals of one device that follow each other without another device's between them.
 struct Owed {
     /// The highest of them.
     value: u64,
+    /// The value that must come before them, beside those of the entries before. 0 for none.
+    after: u64,
     by: Owing,
 }
 
@@ -97,7 +107,7 @@ impl List {
         let mut before = 0;
         for entry in &self.entries {
             if entry.is_owed_by(device) {
-                return Some((before, entry.value));
+                return Some((before.max(entry.after), entry.value));
             }
             before = entry.value;
         }
@@ -118,15 +128,31 @@ impl OwedSignals {
         self.list.lock().guarded.clone()
     }
 
+    /// Notes that `device` will not make its signals, and since when.
+    fn note_lost(&self, device: DeviceId) {
+        let mut list = self.list.lock();
+        if list.lost.iter().all(|(lost, _)| *lost != device) {
+            list.lost.push((device, Instant::now()));
+        }
+    }
+
     /// Makes the next signals that `device` owes, through `ports`. True if it owes none any more.
     fn recover(&self, ports: &Ports, device: DeviceId) -> bool {
         loop {
             let _recovering = self.recovering.lock();
-            let next = self.list.lock().lowest_owed_by(device);
+            let (next, has_never_run) = {
+                let list = self.list.lock();
+                let has_never_run = list.never_run == Some(device);
+                (list.lowest_owed_by(device), has_never_run)
+            };
             let Some((before, value)) = next else {
                 return true;
             };
-            if ports.recover_value(device, before, value) == Recovered::NotYet {
+            let recovered = match has_never_run {
+                true => ports.signal_in_place(before, value),
+                false => ports.recover_value(device, before, value),
+            };
+            if recovered == Recovered::NotYet {
                 return false;
             }
             self.list.lock().remove(value);
@@ -158,6 +184,25 @@ impl Ports {
             }
         }
         Recovered::Elsewhere
+    }
+
+    /// Signals `value` through the home, in place of a submission that will not run.
+    fn signal_in_place(&self, after: u64, value: u64) -> Recovered {
+        let home = self.home().port();
+        let signalled = match home.poll() {
+            Ok(Some(u64::MAX) | None) => return Recovered::Elsewhere,
+            Ok(Some(reached)) if reached < after => return Recovered::NotYet,
+            Ok(Some(reached)) if reached >= value => return Recovered::Signalled,
+            Ok(Some(_)) => home.signal(value, ByEngine::new(home)),
+            Err(error) => Err(error),
+        };
+        match signalled {
+            Ok(()) => Recovered::Signalled,
+            // The device is lost, or the host cannot write the counter.
+            Err(Error::DeviceLost { .. } | Error::Unsupported { .. }) => Recovered::Elsewhere,
+            // For example a lack of memory. The next call tries again.
+            Err(_) => Recovered::NotYet,
+        }
     }
 
     /// The loss of a device of this process that has made the home fail with `error`.
@@ -199,7 +244,11 @@ impl Shared {
     /// check them from now on.
     #[inline(never)]
     fn add_owed(self: &Arc<Self>, value: u64, by: Owing) {
-        let owed = Owed { value, by };
+        let owed = Owed {
+            value,
+            after: 0,
+            by,
+        };
         let watched = || self.ports().all().filter(|port| port.watch().is_some());
         if watched().next().is_none() {
             // No thread would ever check the device.
@@ -231,6 +280,42 @@ impl Shared {
         }
     }
 
+    /// Makes the signal of `claim`, because the submission that was to make it will not run (E2).
+    ///
+    /// Only on a timeline that others signal, too, because they may wait for the value. The
+    /// watching thread makes it, after the value before it. Call it before the timeline fails.
+    #[cold]
+    pub(crate) fn signal_in_place(self: &Arc<Self>, claim: Interval) {
+        let Some(watch) = self.watch().filter(|_| self.ports().takes_promises()) else {
+            return;
+        };
+        // After a broken promise the counter may be above the value.
+        let failure = self.failure();
+        if failure.is_some_and(|cause| matches!(*cause, Error::Corrupted { .. })) {
+            return;
+        }
+        let device;
+        {
+            let mut list = self.ports().owed().list.lock();
+            let new = || DeviceId::new::<NeverRun>();
+            device = *list.never_run.get_or_insert_with(new);
+            let Interval { above, upto } = claim;
+            let at = list.entries.partition_point(|entry| entry.value < upto);
+            let owed = Owed {
+                value: upto,
+                after: above,
+                by: Owing::Device(device),
+            };
+            list.entries.insert(at, owed);
+            if list.guarded.contains(&device) {
+                return;
+            }
+            list.guarded.push(device);
+        }
+        let of = Arc::downgrade(self) as Weak<dyn Guarded>;
+        watch.watcher().guard(of, device);
+    }
+
     /// [`Guarded::recover_from_loss`] at the time `now`.
     fn recover_from_loss_at(&self, device: DeviceId, now: Instant) -> Duration {
         let owed = self.ports().owed();
@@ -260,13 +345,18 @@ impl Guarded for Shared {
             reached = reached.max(self.ports().highest_polled());
         }
         let owed = self.ports().owed();
-        {
+        let has_never_run = {
             let mut list = owed.list.lock();
             list.prune(reached);
             if list.lowest_owed_by(device).is_none() {
                 list.guarded.retain(|guarded| *guarded != device);
                 return Health::OwesNothing;
             }
+            list.never_run == Some(device)
+        };
+        if has_never_run {
+            owed.note_lost(device);
+            return Health::Lost;
         }
         let watch = self.ports().all().find(|port| port.device() == device);
         let cause = match watch.and_then(DevicePort::watch).map(|watch| watch.check()) {
@@ -278,10 +368,7 @@ impl Guarded for Shared {
         // above.
         self.refresh();
         self.fail_with_dependents(&cause.into_cause());
-        let mut list = owed.list.lock();
-        if list.lost.iter().all(|(lost, _)| *lost != device) {
-            list.lost.push((device, Instant::now()));
-        }
+        owed.note_lost(device);
         Health::Lost
     }
 
@@ -317,7 +404,11 @@ mod tests {
             let by = Owing::Device(devices[by]);
             if !list.extend_last(Interval { above, upto }, by) {
                 let value = upto;
-                list.entries.push_back(Owed { value, by });
+                list.entries.push_back(Owed {
+                    value,
+                    after: 0,
+                    by,
+                });
             }
         }
         let values: Vec<_> = list.entries.iter().map(|entry| entry.value).collect();
@@ -330,9 +421,13 @@ mod tests {
         let device = DeviceId::new::<()>();
         let mut list = List::default();
         for (value, by) in [(1, Owing::Others), (2, Owing::Device(device))] {
-            list.entries.push_back(Owed { value, by });
+            let after = 0;
+            list.entries.push_back(Owed { value, after, by });
         }
         assert_eq!(list.lowest_owed_by(device), Some((1, 2)));
+        // A signal in place of a submission comes after the value before its claim.
+        list.entries[1].after = 4;
+        assert_eq!(list.lowest_owed_by(device), Some((4, 2)));
         list.remove(2);
         assert_eq!(list.lowest_owed_by(device), None);
     }
@@ -362,6 +457,7 @@ mod tests {
             list.lost.push((lost, at));
             list.entries.push_back(Owed {
                 value: 1,
+                after: 0,
                 by: Owing::Device(lost),
             });
         }

@@ -1,4 +1,4 @@
-//! T2, Q2, E1: frames of another library, which signals the semaphore of a frame, too.
+//! T2, Q2, E1, E2: frames of another library, which signals the semaphore of a frame, too.
 //!
 //! The frames have the shape of FFmpeg's `AVVkFrame`: a semaphore, its value, and a lock. Each
 //! submission waits for the value and signals the next one, under the lock.
@@ -15,7 +15,7 @@ use syncline::{Error, Timeline};
 
 use super::vulkan::{application_makes, counter, vulkan_device};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::user;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -24,6 +24,7 @@ equipped_cases! {
     "adopted.frames_of_another_library": [T2 T3 D5] => frames;
     "adopted.a_promise_releases_what_waits": [T2 Q2 Q4] => promised;
     "adopted.a_broken_promise_signals_nothing": [T2 E1] => broken;
+    "adopted.others_get_the_signal_of_skipped_work": [E2] => skipped;
 }
 
 /// The value that [`application_makes`] gives a semaphore.
@@ -107,6 +108,24 @@ fn destroy(device: &Device, queue: &user::Queue<Equipped>, semaphore: vk::Semaph
         }
     }
     Ok(())
+}
+
+/// Waits for a value as the other library does.
+fn wait_natively(device: &Device, semaphore: vk::Semaphore, value: u64) -> Verdict {
+    let (semaphores, values) = ([semaphore], [value]);
+    let info = vk::SemaphoreWaitInfo::default()
+        .semaphores(&semaphores)
+        .values(&values);
+    let limit = patience().as_nanos() as u64;
+    // SAFETY: a live timeline semaphore, and its value.
+    match unsafe { device.raw().wait_semaphores(&info, limit) } {
+        Ok(()) => Ok(()),
+        Err(vk::Result::TIMEOUT) => Stop::fail(format!(
+            "the other library waits for {value} in vain: it is at {}",
+            counter(device, semaphore)?
+        )),
+        Err(code) => Err(Error::work(code).into()),
+    }
 }
 
 /// Another library and this engine use one frame 300 times each, on two threads.
@@ -203,17 +222,7 @@ fn broken(world: &World<Equipped>) -> Verdict {
     line.signalled_by_others(6)?;
     let held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
     theirs.submit(semaphore, 6, 8)?;
-    let awaited = ([semaphore], [8]);
-    let info = vk::SemaphoreWaitInfo::default()
-        .semaphores(&awaited.0)
-        .values(&awaited.1);
-    // SAFETY: a live timeline semaphore, and its value.
-    let waited = unsafe {
-        device
-            .raw()
-            .wait_semaphores(&info, patience().as_nanos() as u64)
-    };
-    waited.map_err(Error::work)?;
+    wait_natively(device, semaphore, 8)?;
     gate.signal(1)?;
     let refused = held.wait_submitted(patience());
     check!(
@@ -228,5 +237,38 @@ fn broken(world: &World<Equipped>) -> Verdict {
     queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     let seen = counter(device, semaphore)?;
     check!(seen == 8, "the counter fell from 8 to {seen}");
+    destroy(device, &queue, semaphore)
+}
+
+/// Submissions of this engine are skipped, while the other library waits for their signals.
+///
+/// The failure stays on this side. Each signal comes after the one before it.
+fn skipped(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let (queue, other) = (world.left_queue("queue")?, world.left_queue("other")?);
+    let (gate, stall) = (world.timeline("gate")?, world.left.stall()?);
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let line = adopt(world, device, semaphore)?;
+    let theirs = Library::new(device, &queue);
+    let held = queue.submit(&[gate.at(1), line.at(6)], |_| Ok(()), &[line.signal_at(7)])?;
+    let next = other.submit(&[line.at(7)], |_| Ok(()), &[line.signal_at(8)])?;
+    gate.fail(Error::NothingToWaitFor);
+    for skipped in [held, next] {
+        check_error!(skipped.wait_submitted(patience()), Error::Skipped { .. });
+    }
+    check_error!(line.at(7).wait(patience()), Error::Failed { .. });
+    // A value that the other library has not signalled yet is not passed.
+    queue.block(&stall)?;
+    theirs.submit(semaphore, FIRST, 6)?;
+    let seen = counter(device, semaphore)?;
+    check!(
+        seen == FIRST,
+        "the counter is at {seen} before the signal of 6"
+    );
+    theirs.submit(semaphore, 8, 9)?;
+    stall.release()?;
+    wait_natively(device, semaphore, 9)?;
+    let refused = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(10)]);
+    check_error!(refused, Error::Failed { .. });
     destroy(device, &queue, semaphore)
 }
