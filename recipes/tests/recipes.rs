@@ -23,6 +23,14 @@ const RECIPES: &[(&str, &str)] = &[
     ("raw_handles", env!("CARGO_BIN_EXE_raw_handles")),
 ];
 
+/// The recipe whose producer is another library.
+const LIBRARY: (&str, &str) = ("library_frames", env!("CARGO_BIN_EXE_library_frames"));
+
+/// All recipes.
+fn all() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    RECIPES.iter().chain([&LIBRARY])
+}
+
 /// How a child ended, and what it wrote.
 #[derive(Debug)]
 struct Ended {
@@ -116,6 +124,23 @@ fn every_frame_is_right_with_the_waits() {
     }
 }
 
+/// 300 frames of another library, through a few semaphores of its own.
+#[test]
+fn every_frame_of_another_library_is_right() {
+    let (name, recipe) = LIBRARY;
+    for device in devices() {
+        let ended = run(
+            &format!("{name}-right"),
+            recipe,
+            &["--device", &device],
+            &[],
+        );
+        println!("{name} on {device}: {}", ended.last_line());
+        assert_eq!(ended.verdict(), Some((300, 300)), "{ended:?}");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
 /// The negative control: without the waits the frames are wrong.
 ///
 /// The producer is 5 ms late. On a busy machine the consumer may be later than that each time, and
@@ -123,7 +148,7 @@ fn every_frame_is_right_with_the_waits() {
 #[test]
 fn frames_are_wrong_without_the_waits() {
     for device in devices() {
-        for (name, recipe) in RECIPES {
+        for (name, recipe) in all() {
             let arguments = ["--no-sync", "--frames", "12", "--device", &device];
             let mut ends = (0..10).map(|_| {
                 let ended = run(&format!("{name}-wrong"), recipe, &arguments, &[]);
@@ -148,7 +173,7 @@ fn frames_are_wrong_without_the_waits() {
 #[test]
 fn few_frames_are_all_compared() {
     if let Some(device) = devices().first() {
-        for (name, recipe) in RECIPES {
+        for (name, recipe) in all() {
             for frames in 1..=4 {
                 let count = frames.to_string();
                 let arguments = ["--frames", &count, "--device", device];
@@ -208,7 +233,7 @@ fn no_vulkan_is_exit_code_3_with_the_reason() {
         ("VK_DRIVER_FILES", "/nonexistent.json"),
         ("VK_ICD_FILENAMES", "/nonexistent.json"),
     ];
-    for (name, recipe) in RECIPES {
+    for (name, recipe) in all() {
         let ended = run(&format!("{name}-nowhere"), recipe, &[], &nowhere);
         assert_eq!(ended.code, Some(3), "{name}: {ended:?}");
         assert!(
@@ -220,7 +245,7 @@ fn no_vulkan_is_exit_code_3_with_the_reason() {
 
 #[test]
 fn bad_arguments_are_exit_code_2() {
-    for (name, recipe) in RECIPES {
+    for (name, recipe) in all() {
         for arguments in [
             &["--nosuch"][..],
             &["--frames", "0"],

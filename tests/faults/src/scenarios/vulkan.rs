@@ -1,15 +1,16 @@
 //! Scenarios of Vulkan, alone and with a second device.
-#![allow(unsafe_code, reason = "uses binary semaphores")]
+#![allow(unsafe_code, reason = "uses raw semaphores")]
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{Device, Instance};
 use syncline::{
-    BinarySemaphore, Error, QueueKind, Recorder, Stopwatch, handle::HandleKind, host, share,
+    BinarySemaphore, Error, QueueKind, Recorder, Stopwatch, Timeline, handle::HandleKind, host,
+    share,
 };
 
-use super::{PATIENCE, Scenario, Verdict, cuda, events, expect};
+use super::{PATIENCE, Scenario, Stop, Verdict, cuda, events, expect};
 use crate::one_run::{DROPPING, step};
 
 pub(super) static SCENARIOS: &[Scenario] = &[
@@ -20,6 +21,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "vulkan.waits",
         run: waits,
+    },
+    Scenario {
+        name: "vulkan.frames",
+        run: frames,
     },
     Scenario {
         name: "vulkan.notices",
@@ -150,6 +155,41 @@ fn waits() -> Verdict {
     for queue in &queues {
         queue.idle(PATIENCE)?;
     }
+    device.check()?;
+    step(DROPPING);
+    Ok(())
+}
+
+/// Another library signals a semaphore, which is adopted here.
+fn frames() -> Verdict {
+    let device = open()?;
+    step("set-up");
+    let queue = device.queue(QueueKind::Compute, "queue")?;
+    let mut kind =
+        vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    let own = |code: vk::Result| Stop::Own(code.to_string());
+    // SAFETY: the device has timeline semaphores. The timeline destroys this one.
+    let (raw, (port, value)) = unsafe {
+        let raw = device.raw().create_semaphore(&info, None).map_err(own)?;
+        (raw, device.adopt_semaphore(raw, true)?)
+    };
+    let mut port = Some(port);
+    let line = Timeline::new("frame", value, |_| Ok(port.take().into_iter().collect()))?;
+    step("a wait before the other library's signal");
+    let held = queue.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    step("the other library's signal");
+    let info = vk::SemaphoreSignalInfo::default().semaphore(raw).value(1);
+    // SAFETY: a live timeline semaphore at 0, whose next signal waits for this one.
+    unsafe { device.raw().signal_semaphore(&info) }.map_err(own)?;
+    line.signalled_by_others(1)?;
+    held.wait_submitted(PATIENCE)?;
+    step("waiting");
+    line.at(2).wait(PATIENCE)?;
+    step("a signal of the host");
+    line.signal(3)?;
+    expect(line.value()? == 3, "the timeline is not at 3")?;
+    queue.idle(PATIENCE)?;
     device.check()?;
     step(DROPPING);
     Ok(())
