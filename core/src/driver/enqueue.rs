@@ -88,8 +88,7 @@ impl<E> Batch<'_, E> {
     #[inline]
     pub fn stamp<S: Stamp>(&self) -> Option<Arc<S>> {
         let Written(stamp) = self.times;
-        let stamp: Arc<dyn Any + Send + Sync> = stamp?.clone();
-        stamp.downcast().ok()
+        downcast(stamp?)
     }
 
     /// What the backend has attached to this submission, if that is a `T`.
@@ -120,6 +119,11 @@ impl<E> Batch<'_, E> {
     pub fn finished(&self) -> u64 {
         self.end.of.reached()
     }
+}
+
+fn downcast<S: Stamp>(stamp: &Arc<dyn Stamp>) -> Option<Arc<S>> {
+    let stamp: Arc<dyn Any + Send + Sync> = stamp.clone();
+    stamp.downcast().ok()
 }
 
 /// The result of handing a submission to the driver.

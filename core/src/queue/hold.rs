@@ -175,8 +175,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let port = of.port_on(self.device());
             submission.add_signal(of, port, claim.upto);
             if port.is_some() {
-                let own_wait = submission.own_wait(of);
-                submission.note_claim(at, claim.above, own_wait, self.domain());
+                submission.note_claim(at, claim.above, self.domain());
             } else if let Some(signal) = submission.on_host().signals.last_mut() {
                 signal.1 = *claim;
             }

@@ -128,7 +128,7 @@ mod tests {
         let queue = device.queue(QueueKind::Compute, "queue").unwrap();
         let other = host::Device::new();
         let first = other.timeline("first").unwrap();
-        let predecessor = first.shared().claim(1, 0).unwrap();
+        let predecessor = first.shared().claim(1, 0).unwrap().interval;
         if is_stuck {
             let signals = [first.signal_at(2)];
             queue.submit(&[], |_| Ok(()), &signals).unwrap();

@@ -30,6 +30,7 @@ use crate::base::run::{Wake, panic_message};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
+use crate::timeline::point::NativePoint;
 use crate::timeline::state::Owing;
 
 /// What has become of a submission that was sent.
@@ -130,7 +131,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// Returns the cause if one of them is lost already.
     fn note_dependent(&self, submission: &Submission<'_>) -> Option<Failure> {
-        let waits = &*submission.waits;
+        let waits = submission.waits();
         if !waits.iter().any(|wait| wait.of.depends_on_others()) {
             return None;
         }
@@ -167,21 +168,26 @@ impl<E: Enqueue> SubmissionQueue<E> {
         noted: &Noted,
         work: &mut dyn Record<E>,
     ) -> Handed {
-        if !submission.order.is_empty() {
-            submission.keep_order();
-        }
+        let (is_bare, attached) = (work.is_bare(), work.attached().cloned());
+        let Submission {
+            all_waits,
+            signals,
+            host,
+            keep,
+            ..
+        } = submission;
+        let (waits, order) = all_waits.split_at(submission.waits_before);
         let batch = Batch {
-            waits: &submission.waits,
-            order: &submission.order,
-            signals: &submission.signals,
-            host_signals: submission.host.as_ref().map_or(&[], |host| &host.signals),
+            waits,
+            order,
+            signals,
+            host_signals: host.as_ref().map_or(&[], |host| &host.signals),
             end: self.end_point(submission.number),
             times: Written(noted.stamp.as_ref()),
-            is_bare: work.is_bare(),
-            attached: work.attached().cloned(),
+            is_bare,
+            attached,
             of: PhantomData,
         };
-        let keep = &mut submission.keep;
         // The guard here lets the backend undo what it has begun. The outer one covers the backend
         // and the drops of the application's objects, such as the captures of the work.
         let work = |recorder: &mut E::Recorder<'_>| match catch_unwind(AssertUnwindSafe(|| {
@@ -247,15 +253,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         let number = submission.number;
-        let units = self.budget().map_or(0, |_| submission.keep.units());
+        let units = submission.keep.units();
         self.keep(number, &mut submission.keep);
         if submission.was_held {
             // From now on others wait for the driver, and not for this submission.
             self.slot().leave(number);
         }
-        self.promote(submission);
+        let signals = &*submission.signals;
+        self.promote(number, signals);
         let turn = self.end_turn(turn, number, units);
-        for signal in &submission.signals {
+        for signal in signals {
             signal.of.wake_promoted();
         }
         self.own_shared().wake_promoted();
@@ -285,17 +292,17 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Promotes the signals of a submission, then its position.
     #[inline(always)]
-    fn promote(&self, submission: &Submission<'_>) {
+    fn promote(&self, number: u64, signals: &[NativePoint<'_>]) {
         let own = self.own_shared();
-        for signal in &submission.signals {
+        for signal in signals {
             let (of, claim) = (signal.of, signal.claim());
             if of.publishes_ahead() {
-                own.note_unpublished(submission.number, of, claim.upto);
+                own.note_unpublished(number, of, claim.upto);
             }
             of.note_owed(claim, Owing::Device(self.device()));
             of.promote(claim.upto, self.domain(), Some(self.object()));
         }
-        own.raise_pending(submission.number);
+        own.raise_pending(number);
     }
 
     /// Counts the budget that a submission takes, and ends the turn if nothing is held.
@@ -305,11 +312,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline(always)]
     fn end_turn(&self, turn: Turn<E>, number: u64, units: u64) -> Option<Turn<E>> {
         let mut state = self.lock();
-        if units > 0 {
+        if units > 0
+            && let Some(budget) = self.budget()
+        {
             state.in_flight.add_units(number, units);
-            if let Some(budget) = self.budget() {
-                budget.count(units);
-            }
+            budget.count(units);
         }
         if !state.held.is_empty() {
             return Some(turn);

@@ -11,10 +11,9 @@ use crate::port::Port;
 use crate::timeline::point::{NativePoint, Point};
 use crate::timeline::state::{Interval, Shared};
 
-/// Points on the queue's device. Up to eight need no allocation.
-type NativePoints<'s> = SmallVec<[NativePoint<'s>; 8]>;
-
 /// What a submission waits for, signals and keeps.
+///
+/// Up to eight waits and eight signals need no allocation.
 pub(super) struct Submission<'s> {
     /// The number of the submission on its queue.
     pub(super) number: u64,
@@ -27,14 +26,17 @@ pub(super) struct Submission<'s> {
     /// It waits for another device or process, the times of its signals are written, or others
     /// signal its timelines, too.
     pub(super) must_be_noted: bool,
-    /// The waits of the device. Each must be pending before the submission goes to the driver.
-    pub(super) waits: NativePoints<'s>,
-    /// The predecessors of signals that the device must wait for after the work.
-    pub(super) order: NativePoints<'s>,
+    /// The waits of the device before the work, then those after it.
+    ///
+    /// Each must be pending before the submission goes to the driver. Those after the work are the
+    /// predecessors of signals.
+    pub(super) all_waits: SmallVec<[NativePoint<'s>; 16]>,
+    /// The number of waits before the work.
+    pub(super) waits_before: usize,
     /// The signals of the device.
     ///
     /// The predecessor of each must be pending before the submission goes to the driver.
-    pub(super) signals: NativePoints<'s>,
+    pub(super) signals: SmallVec<[NativePoint<'s>; 8]>,
     /// The waits and signals without a port on the device. `None` for most submissions.
     pub(super) host: Option<Box<OnHost<'s>>>,
     /// What the submission needs until it has finished.
@@ -58,28 +60,38 @@ impl<'s> Submission<'s> {
             was_held: false,
             is_ready: true,
             must_be_noted: false,
-            waits: SmallVec::new(),
-            order: SmallVec::new(),
+            all_waits: SmallVec::new(),
+            waits_before: 0,
             signals: SmallVec::new(),
             host: None,
             keep: Keep::default(),
         }
     }
 
-    /// Adds a wait. Without a `port` the host makes it.
+    /// Adds a wait. Without a `port` the host makes it. Call it before the signals are claimed.
+    ///
+    /// False if the device must make it and it is not known to be pending.
     #[inline(always)]
-    pub(super) fn add_wait(&mut self, of: &'s Arc<Shared>, port: Option<&'s dyn Port>, value: u64) {
+    pub(super) fn add_wait(
+        &mut self,
+        of: &'s Arc<Shared>,
+        port: Option<&'s dyn Port>,
+        value: u64,
+    ) -> bool {
         let Some(port) = port else {
             if of.reached() < value {
                 self.is_ready = false;
                 self.on_host().waits.push((of, value));
             }
-            return;
+            return true;
         };
-        self.is_ready &= of.has_plainly_come(Stage::Pending, value);
+        let is_pending = of.has_plainly_come(Stage::Pending, value);
+        self.is_ready &= is_pending;
         // After that: a timeline begins to depend on others before its signal is pending.
         self.must_be_noted |= of.depends_on_others();
-        self.waits.push(NativePoint::new(of, port, value));
+        self.all_waits.push(NativePoint::new(of, port, value));
+        self.waits_before += 1;
+        is_pending
     }
 
     /// Adds a signal that is not claimed yet. Without a `port` the host makes it.
@@ -99,11 +111,17 @@ impl<'s> Submission<'s> {
         self.signals.push(NativePoint::new(of, port, value));
     }
 
+    /// The waits of the device before the work.
+    #[inline]
+    pub(super) fn waits(&self) -> &[NativePoint<'s>] {
+        self.all_waits.split_at(self.waits_before).0
+    }
+
     /// The highest wait of the device for the timeline `of`, or 0.
     #[inline]
     pub(super) fn own_wait(&self, of: &Arc<Shared>) -> u64 {
         let mut highest = 0;
-        for wait in &self.waits {
+        for wait in self.waits() {
             if Arc::ptr_eq(wait.of, of) {
                 highest = highest.max(wait.value);
             }
@@ -113,27 +131,18 @@ impl<'s> Submission<'s> {
 
     /// Notes that the signal `at` is claimed from `above` on, for a queue of driver queue `domain`.
     #[inline(always)]
-    pub(super) fn note_claim(&mut self, at: usize, above: u64, own_wait: u64, domain: u64) {
+    pub(super) fn note_claim(&mut self, at: usize, above: u64, domain: u64) {
         let Some(signal) = self.signals.get_mut(at) else {
             return;
         };
         signal.above = above;
         let NativePoint { of, port, .. } = *signal;
-        self.is_ready &= of.has_plainly_come(Stage::Pending, above);
         // The reached value last, because another thread may be writing it.
-        if !(of.is_from(above, domain) || own_wait >= above || of.reached() >= above) {
-            self.order.push(NativePoint::new(of, port, above));
-        }
-    }
-
-    /// Keeps the timelines of `order` that depend on other devices or processes.
-    ///
-    /// A lost device is noticed only as long as the timeline exists.
-    #[inline(never)]
-    pub(super) fn keep_order(&mut self) {
-        for point in &self.order {
-            if point.of.depends_on_others() {
-                self.keep.push(point.of.clone());
+        if !(of.is_from(above, domain) || self.own_wait(of) >= above || of.reached() >= above) {
+            self.all_waits.push(NativePoint::new(of, port, above));
+            // A lost device is noticed only as long as the timeline exists.
+            if of.depends_on_others() {
+                self.keep.push(of.clone());
             }
         }
     }
@@ -166,10 +175,12 @@ impl<'s> Submission<'s> {
     pub(super) fn look_again(&mut self) {
         let has_come = |needed: Stage, of: &Arc<Shared>, value| needed.is_met(&of.standing(value));
         let mut is_ready = true;
-        for wait in &self.waits {
+        let mut must_be_noted = self.must_be_noted;
+        for wait in self.waits() {
             is_ready &= has_come(Stage::Pending, wait.of, wait.value);
-            self.must_be_noted |= wait.of.depends_on_others();
+            must_be_noted |= wait.of.depends_on_others();
         }
+        self.must_be_noted = must_be_noted;
         for signal in &self.signals {
             is_ready &= has_come(Stage::Pending, signal.of, signal.above);
         }

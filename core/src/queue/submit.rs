@@ -18,7 +18,7 @@ use crate::base::stage::Stage;
 use crate::base::sync::{MutexGuard, this_thread};
 use crate::driver::enqueue::Enqueue;
 use crate::timeline::point::{NativePoint, Point, Signal};
-use crate::timeline::state::{Interval, Shared};
+use crate::timeline::state::{Interval, NewClaim, Shared};
 
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Same as [`SubmissionQueue::submit`], for work as a trait object and without a trace.
@@ -48,7 +48,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // Queues that this submission releases may submit to this queue, so they run after its
         // turn.
         let _deferred = DeferWakes::new();
-        let turn = self.accept(state, waits, &mut submission, work)?;
+        let turn = self.accept(state, (waits, signals), &mut submission, work)?;
         let number = submission.number;
         let Some(turn) = turn else {
             return Ok(self.submitted(number));
@@ -83,9 +83,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// waits that are reached.
     ///
     /// # Errors
-    /// [`Error::ValueOutOfRange`] for a wait, [`Error::DuplicateSignal`],
-    /// [`Error::MadeBeforeFork`], and [`Error::Unsupported`] for a signal whose time the queue
-    /// cannot write.
+    /// [`Error::ValueOutOfRange`], [`Error::MadeBeforeFork`], and [`Error::Unsupported`] for a
+    /// signal whose time the queue cannot write.
     #[inline]
     fn resolve<'s>(
         &self,
@@ -98,26 +97,20 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 continue;
             };
             let port = of.port_on(self.device());
-            let needed = port.map_or(Stage::Reached, |_| Stage::Pending);
+            if port.is_none() {
+                refresh_wait(of, Stage::Reached, value)?;
+            }
             // A pending value was in the legal range when it was claimed.
-            if !of.has_plainly_come(needed, value) {
-                of.require_maker()?;
-                of.check_wait(value)?;
-                of.refresh_for(needed, value);
+            if !submission.add_wait(of, port, value) {
+                refresh_wait(of, Stage::Pending, value)?;
             }
-            submission.add_wait(of, port, value);
         }
-        for (at, &Signal { of, value }) in signals.iter().enumerate() {
-            if signals[..at].iter().any(|other| Arc::ptr_eq(other.of, of)) {
-                return Err(duplicate(of, value));
-            }
-            of.refresh_if_far(value);
-            let port = of.port_on(self.device());
-            match port {
-                Some(_) => self.require_times(of)?,
-                None => of.require_maker()?,
-            }
-            submission.add_signal(of, port, value);
+        for &Signal { of, value } in signals {
+            of.check_signal_range(value)?;
+            submission.add_signal(of, of.port_on(self.device()), value);
+        }
+        if submission.must_be_noted || submission.host.is_some() {
+            self.require_times(submission)?;
         }
         Ok(())
     }
@@ -132,7 +125,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     fn accept<'l>(
         self: &'l Arc<Self>,
         mut state: MutexGuard<'l, State<E>>,
-        waits: &[Point<'_>],
+        (waits, signals): (&[Point<'_>], &[Signal<'_>]),
         submission: &mut Submission<'_>,
         work: &mut dyn Record<E>,
     ) -> Result<Option<Turn<E>>, Box<Error>> {
@@ -144,12 +137,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         submission.number = state.last + 1;
         // Claims are decided in the queue's order, so under its lock.
-        self.claim(submission)?;
+        self.claim(signals, submission)?;
         let is_next = state.held.is_empty() && state.turns.is_free();
-        if is_next && !self.can_go(submission) {
-            submission.look_again();
-        }
-        if is_next && self.can_go(submission) {
+        let goes = is_next
+            && (self.can_go(submission) || {
+                submission.look_again();
+                self.can_go(submission)
+            });
+        if goes {
             if submission.host.is_some() {
                 let entered = self.enter_relays(&mut state, submission);
                 entered.map_err(|circle| self.circular(submission, circle))?;
@@ -179,36 +174,51 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// # Errors
     /// The reason if a signal is not legal.
     #[inline]
-    fn claim(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
-        let claimed = self.claim_each(submission);
+    fn claim(
+        &self,
+        signals: &[Signal<'_>],
+        submission: &mut Submission<'_>,
+    ) -> Result<(), Box<Error>> {
+        let claimed = self.claim_on_device(submission);
+        // Of two signals of one timeline, the second is refused or waits for the first. So a ready
+        // submission of the device has no duplicates.
+        if claimed.is_ok() && submission.is_ready && submission.host.is_none() {
+            return Ok(());
+        }
+        let claimed = refuse_duplicates(signals)
+            .and(claimed)
+            .and_then(|()| claim_on_host(submission));
         if claimed.is_err() {
             submission.withdraw();
         }
         claimed
     }
 
-    /// Same as [`SubmissionQueue::claim`], but after an error some signals are claimed.
+    /// Claims every signal that the device makes. After an error some of them are claimed.
     #[inline]
-    fn claim_each(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+    fn claim_on_device(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
         let mut at = 0;
         while let Some(&NativePoint { of, value, .. }) = submission.signals.get(at) {
-            let own_wait = submission.own_wait(of);
+            // A claim begins above all pending values, so a pending own wait changes nothing.
+            let own_wait = match submission.is_ready {
+                true => 0,
+                false => submission.own_wait(of),
+            };
             match of.claim(value, own_wait) {
-                Ok(claim) => {
-                    submission.note_claim(at, claim.above, own_wait, self.domain());
+                Ok(NewClaim { interval, is_next }) => {
+                    submission.is_ready &= is_next;
+                    submission.note_claim(at, interval.above, self.domain());
                     at += 1;
                 }
+                // Once more with the own wait, because the error may be about it.
+                Err(_) if submission.is_ready => submission.is_ready = false,
                 Err(error) if can_be_left_out(submission, of, &error) => {
-                    submission.is_ready = false;
                     submission.signals.remove(at);
                 }
                 Err(error) => return Err(error),
             }
         }
-        match submission.host {
-            Some(_) => claim_on_host(submission),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -221,8 +231,8 @@ fn claim_on_host(submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
         let own = waits.filter(|(wait, _)| Arc::ptr_eq(wait, of));
         let own_wait = own.map(|&(_, value)| value).max().unwrap_or(0);
         match of.claim(upto, own_wait) {
-            Ok(claim) => {
-                submission.on_host().signals[at].1 = claim;
+            Ok(claimed) => {
+                submission.on_host().signals[at].1 = claimed.interval;
                 at += 1;
             }
             Err(error) if can_be_left_out(submission, of, &error) => {
@@ -235,12 +245,33 @@ fn claim_on_host(submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
     Ok(())
 }
 
+/// Refuses a submission that signals one timeline twice.
+///
+/// # Errors
+/// [`Error::DuplicateSignal`].
 #[cold]
-fn duplicate(of: &Arc<Shared>, asked: u64) -> Box<Error> {
-    Box::new(Error::DuplicateSignal {
-        timeline: of.object().clone(),
-        asked,
-    })
+fn refuse_duplicates(signals: &[Signal<'_>]) -> Result<(), Box<Error>> {
+    for (at, &Signal { of, value }) in signals.iter().enumerate() {
+        if signals[..at].iter().any(|other| Arc::ptr_eq(other.of, of)) {
+            return Err(Box::new(Error::DuplicateSignal {
+                timeline: of.object().clone(),
+                asked: value,
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a wait is legal, and polls whether it has come to `needed`.
+///
+/// # Errors
+/// [`Error::ValueOutOfRange`], [`Error::MadeBeforeFork`].
+#[cold]
+fn refresh_wait(of: &Shared, needed: Stage, value: u64) -> Result<(), Box<Error>> {
+    of.require_maker()?;
+    of.check_wait(value)?;
+    of.refresh_for(needed, value);
+    Ok(())
 }
 
 /// True if a signal of `of` that was refused with `error` can be left out.
@@ -254,9 +285,9 @@ fn can_be_left_out(submission: &Submission<'_>, of: &Arc<Shared>, error: &Error)
         return false;
     }
     let is_lost = |of: &Arc<Shared>, value| of.unreachable_cause(value).is_some();
-    let Submission { waits, host, .. } = submission;
-    let mut host_waits = host.iter().flat_map(|host| host.waits.iter());
+    let mut waits = submission.waits().iter();
+    let mut host_waits = submission.host.iter().flat_map(|host| host.waits.iter());
     matches!(error, Error::Failed { .. })
-        && (waits.iter().any(|wait| is_lost(wait.of, wait.value))
+        && (waits.any(|wait| is_lost(wait.of, wait.value))
             || host_waits.any(|&(of, value)| is_lost(of, value)))
 }

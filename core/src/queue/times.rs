@@ -8,22 +8,24 @@ use crate::base::error::{Error, Result};
 use crate::base::timing::Timing;
 use crate::driver::enqueue::Enqueue;
 use crate::port::Stamp;
-use crate::timeline::state::Shared;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Refuses a signal of the device whose time the queue cannot write.
+    /// Refuses signals whose times the queue cannot write, and the host's of a parent process.
     ///
     /// Called before a submission is held, to return the error.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], or a driver error.
-    #[inline]
-    pub(super) fn require_times(&self, of: &Arc<Shared>) -> Result<()> {
-        let Some(times) = of.local_times() else {
-            return Ok(());
-        };
-        times.require(of.object(), self.device(), self.object())?;
-        self.require_clock_times()
+    /// [`Error::Unsupported`], [`Error::MadeBeforeFork`], or a driver error.
+    #[inline(never)]
+    pub(super) fn require_times(&self, submission: &Submission<'_>) -> Result<()> {
+        for signal in &submission.signals {
+            if let Some(times) = signal.of.local_times() {
+                times.require(signal.of.object(), self.device(), self.object())?;
+                self.require_clock_times()?;
+            }
+        }
+        let mut on_host = submission.host_signals().iter();
+        on_host.try_for_each(|(of, _)| of.require_maker())
     }
 
     /// Makes a stamp for a submission, and adds it to the times of its signals.

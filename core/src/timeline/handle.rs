@@ -207,10 +207,10 @@ impl Timeline {
                 "no driver signals it; signal it from the host, or submit to a queue",
             ));
         }
-        self.0.of.refresh_if_far(value);
-        let interval = self.0.of.claim(value, waited).map_err(|error| *error)?;
+        self.0.of.check_signal_range(value)?;
+        let claimed = self.0.of.claim(value, waited).map_err(|error| *error)?;
         self.0.of.add_raw_claim();
-        Ok(Claim::new(self.0.of.clone(), interval))
+        Ok(Claim::new(self.0.of.clone(), claimed.interval))
     }
 
     /// Notes that others, outside this engine, make the signals up to `value`.

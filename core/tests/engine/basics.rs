@@ -91,6 +91,61 @@ fn closures_run_in_the_order_of_the_timeline() {
     assert_eq!(*seen.lock().unwrap(), (0..64).collect::<Vec<_>>());
 }
 
+/// No value stays claimed, and the refused submission has not run.
+#[rstest]
+fn a_submission_that_signals_a_timeline_twice_is_refused(
+    #[values([1, 2], [2, 1], [2, 2])] values: [u64; 2],
+    #[values(0, 1)] gate_value: u64,
+    #[values(false, true)] is_of_another_device: bool,
+) {
+    let device = Device::new();
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let gate = device.timeline("gate").unwrap();
+    let other = Device::new();
+    let home = if is_of_another_device {
+        &other
+    } else {
+        &device
+    };
+    let line = home.timeline("line").unwrap();
+    let signals = values.map(|value| line.signal_at(value));
+    let work = |_: &mut Recorder<'_>| panic!("refused work runs");
+    let refused = queue.submit(&[gate.at(gate_value)], work, &signals);
+    assert!(
+        matches!(&refused, Err(Error::DuplicateSignal { asked, .. }) if *asked == values[1]),
+        "{refused:?}"
+    );
+    line.signal(1).unwrap();
+    queue.submit(&[], nothing, &[line.signal_at(2)]).unwrap();
+    line.at(2).wait(LONG).unwrap();
+}
+
+/// The error is about the own wait, also if that is pending and so not free to be claimed.
+#[rstest]
+#[case::equal(3)]
+#[case::below(2)]
+fn a_signal_behind_a_pending_own_wait_is_refused(#[case] value: u64) {
+    let device = Device::new();
+    let queue = |label| device.queue(QueueKind::Compute, label).unwrap();
+    let [first, second] = ["first", "second"].map(queue);
+    let line = device.timeline("line").unwrap();
+    let (open, opened) = std::sync::mpsc::channel::<()>();
+    let work = move |recorder: &mut Recorder<'_>| {
+        recorder.run(move || opened.recv().unwrap());
+        Ok(())
+    };
+    first.submit(&[], work, &[line.signal_at(3)]).unwrap();
+    let refused = second.submit(&[line.at(3)], nothing, &[line.signal_at(value)]);
+    let Err(Error::SignalBehindOwnWait { asked, waited, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((asked, waited), (value, 3));
+    open.send(()).unwrap();
+    let signals = [line.signal_at(4)];
+    second.submit(&[line.at(3)], nothing, &signals).unwrap();
+    line.at(4).wait(LONG).unwrap();
+}
+
 /// A host queue runs all kinds of submissions in order after a long closure, in any mix of kinds.
 #[test]
 fn a_host_queue_runs_accumulated_submissions_in_order() {

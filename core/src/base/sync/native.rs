@@ -20,12 +20,12 @@ pub(crate) fn this_thread() -> ThreadId {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     std::thread_local! { static OWN: Cell<Option<NonZeroU64>> = const { Cell::new(None) } }
     OWN.with(|own| {
-        let id = own.get().unwrap_or_else(|| {
+        ThreadId(own.get().unwrap_or_else(|| {
             let next = NEXT.fetch_add(1, Ordering::Relaxed);
-            NonZeroU64::new(next).unwrap_or(NonZeroU64::MAX)
-        });
-        own.set(Some(id));
-        ThreadId(id)
+            let id = NonZeroU64::new(next).unwrap_or(NonZeroU64::MAX);
+            own.set(Some(id));
+            id
+        }))
     })
 }
 

@@ -80,6 +80,11 @@ impl Claims {
     #[inline]
     pub(crate) fn settle(&mut self, settled: u64) {
         let is_settled = |claim: &Interval| claim.upto <= settled;
+        // The usual case.
+        if self.intervals.back().is_none_or(is_settled) {
+            self.intervals.clear();
+            return;
+        }
         while self.intervals.front().is_some_and(is_settled) {
             self.intervals.pop_front();
         }

@@ -32,4 +32,5 @@ pub(crate) use held::{HeldWaits, set_waiting_for};
 pub(crate) use owed::Owing;
 pub use recovery::RecoveryMode;
 pub(crate) use shared::Shared;
+pub(crate) use signals::NewClaim;
 pub(crate) use standing::Standing;

@@ -45,14 +45,14 @@ impl Shared {
         if let Some(cause) = self.failure() {
             return Err(Error::failed(self.object(), value, cause));
         }
-        self.refresh_if_far(value);
+        self.check_signal_range(value)?;
         if self.pending() >= value {
             return Ok(());
         }
         // Before the claim: the counter may show its value already.
         self.add_raw_claim();
         let interval = match self.claim(value, 0) {
-            Ok(interval) => interval,
+            Ok(claimed) => claimed.interval,
             Err(error) => {
                 self.drop_raw_claim();
                 // The counter may have shown the value meanwhile.

@@ -445,7 +445,7 @@ mod tests {
         let line = device.timeline("line").unwrap();
         let of = line.shared();
         for value in [5, 6] {
-            let claim = of.claim(value, 0).unwrap();
+            let claim = of.claim(value, 0).unwrap().interval;
             of.signal_claimed(claim.upto);
             assert_eq!(of.reached(), value);
         }
@@ -461,9 +461,9 @@ mod tests {
     fn a_pending_claim_leaves_no_entry() {
         let line = crate::host::Device::new().timeline("line").unwrap();
         let of = line.shared();
-        let first = of.claim(1, 0).unwrap();
+        let first = of.claim(1, 0).unwrap().interval;
         of.promote(first.upto, 0, None);
-        let second = of.claim(2, 0).unwrap();
+        let second = of.claim(2, 0).unwrap().interval;
         assert_eq!((second.above, second.upto), (1, 2));
         of.promote(second.upto, 0, None);
         of.claim(3, 0).unwrap();

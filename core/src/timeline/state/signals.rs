@@ -11,15 +11,24 @@ use crate::base::run::{DeferWakes, call_backend, wake_all};
 use crate::port::ByEngine;
 use crate::timeline::interval::Interval;
 
+/// A claim that was just made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewClaim {
+    pub(crate) interval: Interval,
+    /// True if its predecessor is pending.
+    pub(crate) is_next: bool,
+}
+
 impl Shared {
     /// Claims `value` for a submission whose highest wait for this timeline is `own_wait`, or 0.
     ///
+    /// The caller has [checked](Shared::check_signal_range) that the value is in the legal range.
     /// Wakes nothing and makes no driver call, so a queue may call it under its lock.
     ///
     /// # Errors
     /// In a box to keep the result small. See [`Timeline::claim`](crate::Timeline::claim).
     #[inline]
-    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<Interval, Box<Error>> {
+    pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<NewClaim, Box<Error>> {
         // A wait at or below the reached value does not count.
         if value <= own_wait && own_wait > self.reached() {
             return Err(Box::new(Error::SignalBehindOwnWait {
@@ -37,9 +46,16 @@ impl Shared {
         // Before the check. A claim that is promoted after `pending` was read must still be found
         // in the list.
         claims.settle(pending);
-        self.check_value(value, reached, pending)?;
-        let taken = claims.take(value, own_wait, pending);
-        taken.map_err(|claim| Box::new(self.overlap(value, claim)))
+        if value <= pending {
+            self.refuse_value(value, reached, pending)?;
+        }
+        match claims.take(value, own_wait, pending) {
+            Ok(interval) => Ok(NewClaim {
+                interval,
+                is_next: interval.above <= pending,
+            }),
+            Err(claim) => Err(Box::new(self.overlap(value, claim))),
+        }
     }
 
     /// Promotes the claim of `value`: the driver of `domain` has the submission of `queue`.
@@ -263,11 +279,25 @@ impl Shared {
         })
     }
 
-    /// Refreshes the value if a signal of `value` would otherwise seem out of range.
+    /// Refuses a signal of a queue that is above the legal range (T7).
+    ///
+    /// Call it before [`Shared::claim`], which refuses all signals of a failed timeline.
+    ///
+    /// # Errors
+    /// [`Error::ValueOutOfRange`].
     #[inline]
-    pub(crate) fn refresh_if_far(&self, value: u64) {
-        if value > self.largest_legal() {
-            self.refresh();
+    pub(crate) fn check_signal_range(&self, value: u64) -> Result<()> {
+        if value <= self.largest_legal() {
+            return Ok(());
+        }
+        self.check_far_signal(value)
+    }
+
+    #[cold]
+    fn check_far_signal(&self, value: u64) -> Result<()> {
+        match self.check_wait(value) {
+            Err(_) if self.is_failed() => Ok(()),
+            checked => checked,
         }
     }
 
