@@ -396,6 +396,16 @@ pub(crate) struct Bound<'c> {
 impl Drop for Bound<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+impl Bound<'_> {
+    /// Makes the previous context current again.
+    ///
+    /// Out of line, so that the drop of an `Option` without a guard is one comparison.
+    #[inline(never)]
+    fn restore(&self) {
         let Context { driver, raw, .. } = self.context;
         let (mut popped, mut now) = (null_mut(), null_mut());
         if self.before != raw.0 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::backend::{Batch, Keep, Mutex, NativePoint};
+use syncline_core::backend::{Keep, Mutex, NativePoint};
 use syncline_core::{Error, KeptPoint, Point, Result, Timeline, error::Object};
 
 use crate::device::context::Owner;
@@ -13,9 +13,8 @@ use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::table::{MemOpNodeParams, Raw, SemaphoreNodeParams, require_function};
-use crate::queue::queue_stream::{QueueStream, StreamState};
+use crate::queue::queue_stream::{End, QueueStream, StreamState};
 use crate::queue::recorder::Recorder;
-use crate::queue::submission::Feed;
 use crate::timeline::counter::MappedCounter;
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::{Semaphore, signal_params, wait_params};
@@ -214,16 +213,23 @@ impl Launch {
     }
 
     /// Refuses a launch that could not make exactly the signals of its submission.
-    fn require_signals(&self, batch: &Batch<'_, Feed>) -> Result<()> {
+    fn require_signals(&self, signals: &[NativePoint<'_>]) -> Result<()> {
         let refuse = |reason: &str| {
             let asked = "make its signals at a launch";
             Err(Error::unsupported(&self.graph.object, asked, reason))
         };
-        if batch.signals.len() != self.signals().count() {
+        if signals.len() != self.signals().count() {
             return refuse("the timeline of a slot has failed since the call");
         }
         Ok(())
     }
+}
+
+/// The points of a submission, as in its [`Batch`](syncline_core::backend::Batch).
+pub(super) struct Points<'p> {
+    pub(super) waits: &'p [NativePoint<'p>],
+    pub(super) order: &'p [NativePoint<'p>],
+    pub(super) signals: &'p [NativePoint<'p>],
 }
 
 impl QueueStream {
@@ -233,34 +239,40 @@ impl QueueStream {
     pub(super) fn record_launch(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'_, Feed>,
+        points: &Points<'_>,
+        end: End<'_>,
         launch: &Arc<Launch>,
         keep: &mut Keep,
         work: impl FnOnce(&mut Keep) -> Result<()>,
     ) -> Result<()> {
-        launch.require_signals(batch)?;
+        let &Points {
+            waits,
+            order,
+            signals,
+        } = points;
+        launch.require_signals(signals)?;
         // T3. A node may signal before the graph has done anything else, so the predecessors come
         // before the graph. So do waits for a timeline that the graph signals too, because their
         // nodes may come after the node of the signal.
         let signalled = |wait: &&NativePoint<'_>| {
-            let mut signals = batch.signals.iter();
+            let mut signals = signals.iter();
             signals.any(|signal| signal.object().id() == wait.object().id())
         };
-        let own_waits = batch.waits.iter().filter(signalled).copied();
+        let own_waits = waits.iter().filter(signalled).copied();
         let before: SmallVec<[NativePoint<'_>; 4]> =
-            batch.order.iter().copied().chain(own_waits).collect();
+            order.iter().copied().chain(own_waits).collect();
         if !before.is_empty() {
-            self.wait_for_all(state, &before, batch.end, keep)?;
+            self.wait_for_all(state, &before, end, keep)?;
         }
         keep.push(launch.clone());
-        let external = self.external(state, batch.signals, batch.end, keep)?;
-        let own = self.own(batch.end)?;
-        let (number, domain) = (batch.end.value(), self.stream().domain());
-        let mark = own.begin(number, domain, self.device().plain_events())?;
+        let external = self.external(state, signals, end, keep)?;
+        let domain = self.stream().domain();
+        let events = self.device().plain_events();
+        let mark = end.port.begin(end.number, domain, events)?;
         // The signals are announced before the launch: the counters may show them at once.
         let made = external.record_after(self.stream(), &mark, || work(keep));
         if made.is_err() {
-            own.withdraw(number);
+            end.port.withdraw(end.number);
             return made;
         }
         launch.push_signals(domain);

@@ -1,19 +1,37 @@
 //! The stream of a queue: how waits and signals of a submission become driver calls.
 
-use syncline_core::backend::{Batch, Keep, NativePoint, Recycled, Timing, Unused};
+use syncline_core::backend::{Keep, NativePoint, Recycled, Timing, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Bound, Owner};
 use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::queue::submission::Feed;
 use crate::timeline::groups::{Groups, ImportsInUse};
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timing::stamp::Stamp;
 
 /// The commands that count for a wait or signal of an external semaphore or a memory word.
 pub(crate) const EXTERNAL: u64 = 2;
+
+/// The queue's position that a submission signals last.
+#[derive(Clone, Copy)]
+pub(super) struct End<'p> {
+    /// The port of the queue's own timeline.
+    pub(super) port: &'p EventPort,
+    /// The number of the submission.
+    pub(super) number: u64,
+}
+
+impl End<'_> {
+    /// Adds the end without an event. False if an event is required.
+    ///
+    /// The position is reached with the previous one and the awaited event.
+    #[inline]
+    pub(super) fn follow(self, waited: AwaitedEvent, domain: u64) -> bool {
+        self.port.push_without_event(self.number, waited, domain)
+    }
+}
 
 /// The event of another stream that this stream waits for, if any.
 pub(super) type AwaitedEvent = Option<Mark>;
@@ -113,7 +131,7 @@ impl QueueStream {
         binds.then(|| self.device.context().bind()).transpose()
     }
 
-    /// Makes the stream wait for what `batch` waits for.
+    /// Makes the stream wait for `waits`, for the submission that `end` ends.
     ///
     /// Returns `None` if the stream waits for several events, or for anything other than events.
     /// Otherwise returns the event that the stream waits for, if there is one.
@@ -121,10 +139,11 @@ impl QueueStream {
     pub(super) fn wait(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'_, Feed>,
+        waits: &[NativePoint<'_>],
+        end: End<'_>,
         keep: &mut Keep,
     ) -> Result<Option<AwaitedEvent>> {
-        match batch.waits {
+        match waits {
             [] => return Ok(Some(None)),
             [point] => {
                 if let Some(port) = point.port::<EventPort>()
@@ -138,7 +157,7 @@ impl QueueStream {
             }
             _ => {}
         }
-        self.wait_for_all(state, batch.waits, batch.end, keep)
+        self.wait_for_all(state, waits, end, keep)
     }
 
     #[inline(never)]
@@ -146,7 +165,7 @@ impl QueueStream {
         &self,
         state: &mut StreamState,
         points: &[NativePoint<'_>],
-        end: NativePoint<'_>,
+        end: End<'_>,
         keep: &mut Keep,
     ) -> Result<Option<AwaitedEvent>> {
         let mut external = false;
@@ -170,38 +189,41 @@ impl QueueStream {
         Ok(all.then(|| marks.pop()))
     }
 
-    /// Adds the signals after the work. Usually this is one event for the whole submission.
+    /// Adds `signals` after the work. Usually this is one event for the whole submission.
+    ///
+    /// `last` is the event that the work ended with, if it did.
     #[inline(always)]
     pub(super) fn signal(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'_, Feed>,
+        signals: &[NativePoint<'_>],
+        end: End<'_>,
         last: Option<Mark>,
         keep: &mut Keep,
     ) -> Result<()> {
-        let last = match (batch.signals, last) {
-            // The work ended with an event, which serves for the whole submission.
+        let domain = self.stream.domain();
+        let last = match (signals, last) {
+            // The event of the work serves for the whole submission.
             ([], Some(mark)) => {
-                let own = self.own(batch.end)?;
-                own.push(batch.end.value(), mark, self.stream.domain());
+                end.port.push(end.number, mark, domain);
                 return Ok(());
             }
             (_, last) => last,
         };
-        if let ([signal], None) = (batch.signals, &last)
+        if let ([signal], None) = (signals, &last)
             && let Some(port) = signal.port::<EventPort>()
         {
-            let own = self.own(batch.end)?;
-            let (number, domain) = (batch.end.value(), self.stream.domain());
-            let mark = own.begin(number, domain, self.device.plain_events())?;
+            let mark = end
+                .port
+                .begin(end.number, domain, self.device.plain_events())?;
             if let Err(error) = self.stream.record(&mark) {
-                own.withdraw(number);
+                end.port.withdraw(end.number);
                 return Err(error);
             }
             port.push(signal.value(), mark, domain);
             return Ok(());
         }
-        self.signal_all(state, batch, last, keep)
+        self.signal_all(state, signals, end, last, keep)
     }
 
     /// Makes external signals, then records the event of the submission.
@@ -211,67 +233,60 @@ impl QueueStream {
     /// recorded.
     ///
     /// The event is taken earlier, so after the external signals only the stream itself can fail.
-    fn signal_all<'p>(
+    fn signal_all(
         &self,
         state: &mut StreamState,
-        batch: &Batch<'p, Feed>,
+        signals: &[NativePoint<'_>],
+        end: End<'_>,
         last: Option<Mark>,
         keep: &mut Keep,
     ) -> Result<()> {
-        let here = |signal: &NativePoint<'p>| signal.port::<EventPort>();
-        let count = batch.signals.iter().filter_map(here).count();
-        let only_here = count == batch.signals.len();
+        let mut here = signals.iter().map(|signal| signal.port::<EventPort>());
+        let only_here = here.all(|port| port.is_some());
         let domain = self.stream.domain();
-        let own = self.own(batch.end)?;
-        let number = batch.end.value();
         let mark = match last.filter(|_| only_here) {
             Some(mark) => {
-                own.push(number, mark.clone(), domain);
+                end.port.push(end.number, mark.clone(), domain);
                 mark
             }
             None => {
-                let mark = own.begin(number, domain, self.device.plain_events())?;
+                let mark = end
+                    .port
+                    .begin(end.number, domain, self.device.plain_events())?;
                 let made = if only_here {
                     self.stream.record(&mark)
                 } else {
-                    self.external(state, batch.signals, batch.end, keep)
+                    self.external(state, signals, end, keep)
                         .and_then(|external| external.signal_and_record(&self.stream, &mark))
                 };
                 if let Err(error) = made {
-                    own.withdraw(number);
+                    end.port.withdraw(end.number);
                     return Err(error);
                 }
                 mark
             }
         };
-        if count > 0 {
-            for signal in batch.signals {
-                if let Some(port) = here(signal) {
-                    port.push(signal.value(), mark.clone(), domain);
-                }
+        for signal in signals {
+            if let Some(port) = signal.port::<EventPort>() {
+                port.push(signal.value(), mark.clone(), domain);
             }
         }
         Ok(())
     }
 
-    /// Ends a submission that added only a wait to the stream, without an event.
-    ///
-    /// Its position is reached with the previous one and the awaited event. Returns false if an
-    /// event is required.
-    #[inline]
-    pub(super) fn follow(&self, batch: &Batch<'_, Feed>, waited: AwaitedEvent) -> bool {
-        self.own(batch.end).is_ok_and(|own| {
-            own.push_without_event(batch.end.value(), waited, self.stream.domain())
-        })
-    }
-
-    /// The port of the queue's own timeline.
+    /// The position that a submission signals last.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if another backend has made the port.
     #[inline]
-    pub(super) fn own<'p>(&self, end: NativePoint<'p>) -> Result<&'p EventPort> {
-        end.port::<EventPort>().ok_or_else(|| self.foreign(end))
+    pub(super) fn end<'p>(&self, end: NativePoint<'p>) -> Result<End<'p>> {
+        match end.port::<EventPort>() {
+            Some(port) => Ok(End {
+                port,
+                number: end.value(),
+            }),
+            None => Err(self.foreign(end)),
+        }
     }
 
     #[cold]
@@ -289,14 +304,13 @@ impl QueueStream {
         &self,
         state: &mut StreamState,
         points: &'p [NativePoint<'p>],
-        end: NativePoint<'_>,
+        end: End<'_>,
         keep: &mut Keep,
     ) -> Result<Groups<'p>> {
         let external =
             Groups::of(points, self.device.context()).map_err(|point| self.foreign(point))?;
         keep.take_in_flight(EXTERNAL * external.count() as u64);
-        let (number, reached) = (end.value(), self.own(end)?.reached());
-        external.keep_in(&mut state.imports, number, reached);
+        external.keep_in(&mut state.imports, end.number, end.port.reached());
         Ok(external)
     }
 }

@@ -66,14 +66,14 @@ impl Left {
         self.raw.get()
     }
 
-    /// The number of commands to count for work with the raw stream.
+    /// The number of commands to count that the work has added itself. `None` if it has added none.
     ///
-    /// The recorder counts its own commands itself.
+    /// The recorder counts its own commands.
     #[inline]
-    pub(crate) const fn raw_commands(&self) -> u64 {
+    pub(crate) fn raw_commands(&self) -> Option<u64> {
         match self.declared {
-            0 if self.raw.get() => UNDECLARED,
-            declared => declared,
+            0 => self.raw.get().then_some(UNDECLARED),
+            declared => Some(declared),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::device::context::Owner;
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
 use crate::device::stream_lock::StreamLockGuard;
-use crate::queue::graph_launch::Launch;
+use crate::queue::graph_launch::{Launch, Points};
 use crate::queue::queue_stream::{QueueStream, StreamState};
 use crate::queue::recorder::{Left, Put, Recorder};
 use crate::timing::stamp::Stamp;
@@ -190,21 +190,29 @@ impl Enqueue for Feed {
         let binds = !batch.is_bare || queue.stream().is_legacy();
         let _bound = binds.then(|| queue.device().context().bind()).transpose()?;
         let marked = state.begin_submission();
+        let end = queue.end(batch.end)?;
         if let Some(launch) = batch.attached::<Launch>() {
             let mut left = Left::default();
-            queue.record_launch(state, batch, &launch, keep, |keep| {
+            let points = Points {
+                waits: batch.waits,
+                order: batch.order,
+                signals: batch.signals,
+            };
+            queue.record_launch(state, &points, end, &launch, keep, |keep| {
                 work(&mut Recorder::new(queue, keep, &mut left))
             })?;
             state.note_marked();
             return Ok(());
         }
-        let waited = queue.wait(state, batch, keep)?;
+        let waited = queue.wait(state, batch.waits, end, keep)?;
         let mut left = Left::default();
         let worked = work(&mut Recorder::new(queue, keep, &mut left));
         let early = left.lets_a_time_begin_early();
         let raw = left.has_raw_stream();
         // Also if the work failed, because the driver may have taken a part of it.
-        keep.take_in_flight(left.raw_commands());
+        if let Some(commands) = left.raw_commands() {
+            keep.take_in_flight(commands);
+        }
         let mut put = left.into_put();
         worked?;
         let _legacy = queue.bind_legacy()?;
@@ -213,7 +221,7 @@ impl Enqueue for Feed {
             queue.stream().refuse_capture("end a submission")?;
         }
         if !batch.order.is_empty() {
-            queue.wait_for_all(state, batch.order, batch.end, keep)?;
+            queue.wait_for_all(state, batch.order, end, keep)?;
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
             put = Put::Something;
@@ -225,19 +233,23 @@ impl Enqueue for Feed {
         // The recorder does not see commands of the work if the application has the raw stream from
         // elsewhere.
         let is_known = batch.order.is_empty() && queue.stream().is_untouched();
-        let followed =
-            matches!(put, Put::Nothing) && batch.signals.is_empty() && is_known && marked && {
-                // A lost device is noticed only by driver calls, so after a loss an event is
-                // recorded.
-                let sound = !queue.device().context().is_lost();
-                sound && waited.is_some_and(|waited| queue.follow(batch, waited))
-            };
+        // A submission that has added only a wait needs no event. A lost device is noticed only by
+        // driver calls, so after a loss an event is recorded.
+        let adds_nothing = matches!(put, Put::Nothing)
+            && batch.signals.is_empty()
+            && is_known
+            && marked
+            && !queue.device().context().is_lost();
+        let followed = match (adds_nothing, waited) {
+            (true, Some(waited)) => end.follow(waited, queue.stream().domain()),
+            _ => false,
+        };
         if !followed {
             let last = match put {
                 Put::Event(mark) if is_known => Some(mark),
                 _ => None,
             };
-            queue.signal(state, batch, last, keep)?;
+            queue.signal(state, batch.signals, end, last, keep)?;
         }
         state.note_marked();
         Ok(())

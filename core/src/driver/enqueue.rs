@@ -45,7 +45,7 @@ pub struct Batch<'a, E> {
     /// what only an application's work needs, such as a current context on the thread.
     pub is_bare: bool,
     /// See [`Batch::attached`].
-    pub(crate) attached: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) attached: Option<&'a Arc<dyn Any + Send + Sync>>,
     /// The queue's type, which makes this the batch of no other queue.
     pub(crate) of: PhantomData<fn() -> E>,
 }
@@ -98,7 +98,7 @@ impl<E> Batch<'_, E> {
     #[must_use]
     #[inline]
     pub fn attached<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.attached.clone()?.downcast().ok()
+        self.attached?.clone().downcast().ok()
     }
 
     /// Signals without a port on this device. The engine makes them once `end` is reached.

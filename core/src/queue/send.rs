@@ -185,7 +185,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             end: self.end_point(submission.number),
             times: Written(noted.stamp.as_ref()),
             is_bare,
-            attached,
+            attached: attached.as_ref(),
             of: PhantomData,
         };
         // The guard here lets the backend undo what it has begun. The outer one covers the backend
