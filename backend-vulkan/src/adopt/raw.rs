@@ -114,7 +114,8 @@ impl Device {
     /// # Safety
     /// `semaphore` is a timeline semaphore of this device. If `owned`, nothing else destroys it,
     /// not even after an error. If not, the semaphore outlives the timeline, its points, and every
-    /// submission that uses it.
+    /// submission that uses it. It also lives until its counter has the values that accepted
+    /// submissions were to signal, because Syncline signals them if a submission is skipped (E2).
     ///
     /// From now on the semaphore is signalled only in these ways. Each of them orders the signals,
     /// so that the counter only grows:

@@ -192,15 +192,10 @@ impl<'s> Submission<'s> {
 
     /// Leaves out the signals of timelines that have failed since they were claimed.
     ///
-    /// Others that signal the same timelines, too, still get them (E2).
+    /// Others that signal the same timelines, too, get them after the work (E2).
     pub(super) fn leave_out_failed(&mut self) {
-        self.signals.retain(|signal| {
-            let is_failed = signal.of.is_failed();
-            if is_failed {
-                signal.of.signal_in_place(signal.claim());
-            }
-            !is_failed
-        });
+        self.signals
+            .retain(|signal| signal.of.failure().is_none() || signal.of.serves_others());
     }
 
     /// Withdraws the claims that were made, because the submission is refused.

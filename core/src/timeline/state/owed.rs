@@ -45,6 +45,10 @@ struct List {
     lost: SmallVec<[(DeviceId, Instant); 2]>,
     /// The id that stands for submissions that will not run, once there is one.
     never_run: Option<DeviceId>,
+    /// The timeline itself, until the signals in place of such submissions are made.
+    ///
+    /// The application may drop it before, and others still wait for the signals.
+    kept: Option<Arc<Shared>>,
 }
 
 /// The type whose id [`List::never_run`] is.
@@ -114,6 +118,20 @@ impl List {
         None
     }
 
+    /// Takes out the timeline, if no signal in place of a submission is left to be made.
+    ///
+    /// It may be the last reference, so it is dropped without the lock.
+    #[must_use]
+    fn take_kept(&mut self) -> Option<Arc<Shared>> {
+        let owes = self
+            .never_run
+            .is_some_and(|none| self.lowest_owed_by(none).is_some());
+        match owes {
+            true => None,
+            false => self.kept.take(),
+        }
+    }
+
     /// Removes the signals up to `value`, which was made in place of the device.
     ///
     /// An entry that has grown meanwhile stays. Its new highest value is made next.
@@ -155,7 +173,12 @@ impl OwedSignals {
             if recovered == Recovered::NotYet {
                 return false;
             }
-            self.list.lock().remove(value);
+            let kept = {
+                let mut list = self.list.lock();
+                list.remove(value);
+                list.take_kept()
+            };
+            drop(kept);
         }
     }
 }
@@ -280,20 +303,28 @@ impl Shared {
         }
     }
 
+    /// True if others still get the signals that submissions of this engine have claimed.
+    ///
+    /// After a broken promise the counter may be above these values.
+    pub(crate) fn serves_others(&self) -> bool {
+        let is_broken = || {
+            let cause = self.failure();
+            cause.is_some_and(|cause| matches!(*cause, Error::Corrupted { .. }))
+        };
+        self.ports().takes_promises() && !is_broken()
+    }
+
     /// Makes the signal of `claim`, because the submission that was to make it will not run (E2).
     ///
     /// Only on a timeline that others signal, too, because they may wait for the value. The
     /// watching thread makes it, after the value before it. Call it before the timeline fails.
     #[cold]
     pub(crate) fn signal_in_place(self: &Arc<Self>, claim: Interval) {
-        let Some(watch) = self.watch().filter(|_| self.ports().takes_promises()) else {
+        let Some(watch) = self.watch().filter(|_| self.serves_others()) else {
             return;
         };
-        // After a broken promise the counter may be above the value.
-        let failure = self.failure();
-        if failure.is_some_and(|cause| matches!(*cause, Error::Corrupted { .. })) {
-            return;
-        }
+        // Without a promise the signal before may never come.
+        let kept = (self.pending() >= claim.above).then(|| self.clone());
         let device;
         {
             let mut list = self.ports().owed().list.lock();
@@ -307,6 +338,9 @@ impl Shared {
                 by: Owing::Device(device),
             };
             list.entries.insert(at, owed);
+            if kept.is_some() {
+                list.kept = kept;
+            }
             if list.guarded.contains(&device) {
                 return;
             }
@@ -350,6 +384,9 @@ impl Guarded for Shared {
             list.prune(reached);
             if list.lowest_owed_by(device).is_none() {
                 list.guarded.retain(|guarded| *guarded != device);
+                let kept = list.take_kept();
+                drop(list);
+                drop(kept);
                 return Health::OwesNothing;
             }
             list.never_run == Some(device)

@@ -193,7 +193,8 @@ impl Consumer {
                 })?;
         // 4. From here on the value will be signalled, even if the submission does not run (E2).
         state.value = next;
-        submitted.wait_submitted(LIMIT)?;
+        // No time limit, because the lock may not be released before.
+        submitted.wait_submitted(Duration::MAX)?;
         (state.layout, state.family) = to;
         // 5. The signal is pending, so the other library may wait for it.
         drop(state);

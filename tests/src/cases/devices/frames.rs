@@ -25,6 +25,8 @@ equipped_cases! {
     "adopted.a_promise_releases_what_waits": [T2 Q2 Q4] => promised;
     "adopted.a_broken_promise_signals_nothing": [T2 E1] => broken;
     "adopted.others_get_the_signal_of_skipped_work": [E2] => skipped;
+    "adopted.others_get_a_signal_after_the_timeline_is_dropped": [E2] => dropped;
+    "adopted.others_get_a_signal_after_its_work": [E2] => after_the_work;
 }
 
 /// The value that [`application_makes`] gives a semaphore.
@@ -130,7 +132,7 @@ fn wait_natively(device: &Device, semaphore: vk::Semaphore, value: u64) -> Verdi
 
 /// Another library and this engine use one frame 300 times each, on two threads.
 ///
-/// Every submission waits for the one before and signals the next value. Nothing is held.
+/// Every submission waits for the one before and signals the next value.
 fn frames(world: &World<Equipped>) -> Verdict {
     const FRAMES: u64 = 300;
     let device = vulkan_device(world)?;
@@ -270,5 +272,59 @@ fn skipped(world: &World<Equipped>) -> Verdict {
     wait_natively(device, semaphore, 9)?;
     let refused = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(10)]);
     check_error!(refused, Error::Failed { .. });
+    destroy(device, &queue, semaphore)
+}
+
+/// The application drops the failed timeline, while the other library waits for its signal.
+fn dropped(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let (queue, gate) = (world.left_queue("queue")?, world.timeline("gate")?);
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let line = adopt(world, device, semaphore)?;
+    let theirs = Library::new(device, &queue);
+    theirs.submit(semaphore, FIRST, 6)?;
+    line.signalled_by_others(6)?;
+    let held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
+    gate.fail(Error::NothingToWaitFor);
+    check_error!(held.wait_submitted(patience()), Error::Skipped { .. });
+    drop(line);
+    theirs.submit(semaphore, 7, 8)?;
+    wait_natively(device, semaphore, 8)?;
+    destroy(device, &queue, semaphore)
+}
+
+/// A later submission is skipped, while the work before it runs.
+///
+/// The signal of that work comes after the work, although the timeline has failed.
+fn after_the_work(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let (queue, other) = (world.left_queue("queue")?, world.left_queue("other")?);
+    let (gate, never) = (world.timeline("gate")?, world.timeline("never")?);
+    let stall = world.left.stall()?;
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let line = adopt(world, device, semaphore)?;
+    Library::new(device, &queue).submit(semaphore, FIRST, 6)?;
+    line.signalled_by_others(6)?;
+    line.at(6).wait(patience())?;
+    let latch = stall.latch();
+    let work = queue.submit(
+        &[gate.at(1)],
+        move |recorder| latch.block(recorder),
+        &[line.signal_at(7)],
+    )?;
+    let next = other.submit(&[never.at(1)], |_| Ok(()), &[line.signal_at(8)])?;
+    never.fail(Error::NothingToWaitFor);
+    check_error!(next.wait_submitted(patience()), Error::Skipped { .. });
+    gate.signal(1)?;
+    work.wait_submitted(patience())?;
+    // A signal in place of the work would come in this time.
+    thread::sleep(Duration::from_millis(300));
+    let seen = counter(device, semaphore)?;
+    check!(
+        seen == 6,
+        "the counter is at {seen} while the work before 7 runs"
+    );
+    stall.release()?;
+    wait_natively(device, semaphore, 8)?;
     destroy(device, &queue, semaphore)
 }
