@@ -71,7 +71,7 @@ type Found<'p> = (
     Option<&'p ExternalPort>,
     bool,
     Option<&'p CounterPort>,
-    bool,
+    Option<&'p WordPort>,
 );
 
 impl Device {
@@ -92,7 +92,8 @@ impl GraphSlots {
     ///
     /// The timeline is that of `point`, whose value is not used. The timeline has its home on this
     /// device, or was [imported](Device::import_timeline), also as a
-    /// [counter](Device::import_counter). Points of the timeline suffice for later launches.
+    /// [counter](Device::import_counter), or is a [word](Device::adopt_word). Points of the
+    /// timeline suffice for later launches.
     ///
     /// Blocks while another thread submits to the stream or has its [guard](Queue::stream).
     ///
@@ -113,7 +114,7 @@ impl GraphSlots {
             point.port::<WordPort>(self.device.id()),
         );
         let mechanism = self.mechanism(
-            (external, ring.is_some(), counter, word.is_some()),
+            (external, ring.is_some(), counter, word),
             &asked,
             "wait for it in a submission before the launch",
         )?;
@@ -154,7 +155,7 @@ impl GraphSlots {
             timeline.port::<WordPort>(self.device.id()),
         );
         let mechanism = self.mechanism(
-            (external, ring.is_some(), counter, word.is_some()),
+            (external, ring.is_some(), counter, word),
             &asked,
             "signal it in a submission after the launch",
         )?;
@@ -209,13 +210,16 @@ impl GraphSlots {
     /// The mechanism of the timeline's port: external, in a ring, or in memory.
     fn mechanism(
         &self,
-        (external, in_ring, counter, is_word): Found<'_>,
+        (external, in_ring, counter, word): Found<'_>,
         asked: &impl Fn() -> String,
         instead: &str,
     ) -> Result<Mechanism> {
         let refuse = |reason: String| Err(Error::unsupported(&self.object, asked(), reason));
         let driver = self.device.context().driver();
-        let for_words = counter.and_then(|_| driver.missing_for_word_slots());
+        let for_words = match (counter, word) {
+            (None, None) => None,
+            _ => driver.missing_for_word_slots(),
+        };
         if let Some(missing) = driver.missing_for_slots().or(for_words) {
             return refuse(format!("the driver lacks {missing}; {instead}"));
         }
@@ -226,15 +230,17 @@ impl GraphSlots {
         if let Some(port) = counter.filter(|port| std::ptr::eq(port.context(), context)) {
             return Ok(Mechanism::Word(port.object().clone()));
         }
+        if let Some(port) = word.filter(|port| std::ptr::eq(port.context(), context)) {
+            return Ok(Mechanism::Word(port.object().clone()));
+        }
         if in_ring {
             let idle = self.device.plain_events().take()?;
             return Ok(Mechanism::Event(idle));
         }
-        refuse(if is_word {
-            format!("its port here is a word of the application, which has no slot; {instead}")
-        } else {
-            format!("it has no port on {}; {instead}", self.device.object())
-        })
+        refuse(format!(
+            "it has no port on {}; {instead}",
+            self.device.object()
+        ))
     }
 
     /// Adds the node to the graph.
@@ -293,8 +299,8 @@ fn add(stream: &Stream, line: &Line, mechanism: &Mechanism) -> Result<()> {
         (Mechanism::Semaphore(semaphore), Line::Signalled(_)) => {
             signal_all(stream, 1, [(&**semaphore, 0)].into_iter())
         }
-        (Mechanism::Word(word), Line::Waited(_)) => word.wait_in(stream, 0),
-        (Mechanism::Word(word), Line::Signalled(_)) => word.write_in(stream, 0),
+        (Mechanism::Word(word), Line::Waited(_)) => word.capture_wait(stream),
+        (Mechanism::Word(word), Line::Signalled(_)) => word.capture_write(stream),
         (Mechanism::Event(idle), Line::Waited(_)) => stream.wait_external(idle),
         (Mechanism::Event(idle), Line::Signalled(_)) => stream.record_external(idle),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::backend::{Keep, Mutex, NativePoint};
+use syncline_core::backend::{Keep, Mutex, NativePoint, SharedPort};
 use syncline_core::{Error, KeptPoint, Point, Result, Timeline, error::Object};
 
 use crate::device::context::Owner;
@@ -15,9 +15,10 @@ use crate::device::stream::Stream;
 use crate::driver::table::{MemOpNodeParams, Raw, SemaphoreNodeParams, require_function};
 use crate::queue::queue_stream::{End, QueueStream, StreamState};
 use crate::queue::recorder::Recorder;
-use crate::timeline::counter::MappedCounter;
+use crate::timeline::node_word::NodeWord;
 use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::{Semaphore, signal_params, wait_params};
+use crate::timeline::word::WordPort;
 
 /// The commands that count for a launch of a graph, unless the work declares more.
 pub(crate) const GRAPH: u64 = 64;
@@ -40,8 +41,8 @@ pub(crate) enum Line {
 pub(crate) enum Mechanism {
     /// The timeline's imported semaphore.
     Semaphore(Arc<Semaphore>),
-    /// The timeline's counter in shared memory.
-    Word(Arc<MappedCounter>),
+    /// The timeline's counter in shared memory, or its word.
+    Word(Arc<dyn NodeWord>),
     /// An event of each launch. This one is never recorded, and has no other user.
     Event(Mark),
 }
@@ -146,13 +147,13 @@ impl Launch {
             }
             (Mechanism::Word(word), line) => {
                 let mut op = match line {
-                    Line::Waited(_) => word.wait_op(value),
+                    Line::Waited(line) => word.wait_op(self.comparable(line.at(value))),
                     Line::Signalled(_) => word.write_op(value),
                 };
                 let context = self.graph.device.raw_context();
                 let params = MemOpNodeParams::new(context, &mut op);
                 // SAFETY: as above. The word stays registered until the graph has finished, because
-                // the launch keeps its counter.
+                // the launch keeps its owner.
                 let set = unsafe { driver.graph_exec_set_mem_op(graph, node, &raw const params) };
                 require_function(set, "cuGraphExecBatchMemOpNodeSetParams")
             }
@@ -177,6 +178,16 @@ impl Launch {
                 .context()
                 .error_on(&self.graph.object, code)
         })
+    }
+
+    /// The value for a node to wait for so that `point` is reached.
+    ///
+    /// A word of 32 bits may be so far past a value that the device compares it as smaller. Then
+    /// the value is reached, and a later one that is reached serves as well.
+    fn comparable(&self, point: Point<'_>) -> u64 {
+        let port = point.port::<WordPort>(self.graph.device.id());
+        let polled = port.map_or(0, SharedPort::last_polled);
+        point.value().max(polled)
     }
 
     /// The event that a node waits for so that `point` is reached. `idle` if it need not wait.

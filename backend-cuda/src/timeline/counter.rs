@@ -16,8 +16,9 @@ use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::memory_ops::{Valued, Width, wait_all, write_all};
-use crate::driver::table::{Driver, MemOp};
+use crate::driver::table::Driver;
 use crate::timeline::imported::Imported;
+use crate::timeline::node_word::NodeWord;
 use crate::timeline::visibility::Visibility;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -86,18 +87,12 @@ impl CounterPort {
     }
 }
 
-impl MappedCounter {
-    /// The operation by which a node of a graph waits for `value`.
-    pub(crate) const fn wait_op(&self, value: u64) -> MemOp {
-        self.at(value).wait_op(self.flushes)
+impl NodeWord for MappedCounter {
+    fn context(&self) -> &Context {
+        &self.context
     }
 
-    /// The operation by which a node of a graph signals `value`.
-    pub(crate) const fn write_op(&self, value: u64) -> MemOp {
-        self.at(value).write_op()
-    }
-
-    const fn at(&self, value: u64) -> Valued {
+    fn at(&self, value: u64) -> Valued {
         Valued {
             address: self.address,
             width: Width::Bits64,
@@ -105,26 +100,8 @@ impl MappedCounter {
         }
     }
 
-    /// Makes later work of `stream` wait for `value`, or adds such a node to its capture.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub(crate) fn wait_in(&self, stream: &Stream, value: u64) -> Result<()> {
-        let (driver, word) = (self.context.driver(), [self.at(value)]);
-        // SAFETY: the caller keeps the counter until the work has executed. The stream is alive.
-        unsafe { wait_all(driver, stream.raw(), 1, word.into_iter(), self.flushes) }
-            .map_err(|code| self.context.error(code))
-    }
-
-    /// Signals `value` after the work of `stream`, or adds such a node to its capture.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub(crate) fn write_in(&self, stream: &Stream, value: u64) -> Result<()> {
-        let (driver, word) = (self.context.driver(), [self.at(value)]);
-        // SAFETY: as for waits.
-        unsafe { write_all(driver, stream.raw(), 1, word.into_iter()) }
-            .map_err(|code| self.context.error(code))
+    fn flushes(&self) -> bool {
+        self.flushes
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod counter;
 pub(crate) mod external;
 pub(crate) mod groups;
 pub(crate) mod imported;
+pub(crate) mod node_word;
 pub(crate) mod port;
 pub(crate) mod ring;
 pub(crate) mod semaphore;

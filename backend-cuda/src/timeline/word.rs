@@ -18,6 +18,7 @@ use crate::device::stream::Stream;
 use crate::driver::memory_ops::{Valued, Width, wait_all, write_all};
 use crate::driver::table::Raw;
 use crate::timeline::imported::Imported;
+use crate::timeline::node_word::NodeWord;
 use crate::timeline::visibility::Visibility;
 
 /// The most promised values of a word in device memory that are outstanding.
@@ -115,6 +116,20 @@ impl AdoptedWord {
             }
         }
         true
+    }
+}
+
+impl NodeWord for AdoptedWord {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn at(&self, value: u64) -> Valued {
+        self.valued(value)
+    }
+
+    fn flushes(&self) -> bool {
+        self.flushes
     }
 }
 
