@@ -278,6 +278,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.dependents().forget_signals(submission.number);
         self.forget_relays(submission.number);
         self.forget_times(submission);
+        for signal in &submission.signals {
+            signal.of.forget_sent(signal.claim());
+        }
     }
 
     /// Keeps the objects of a submission until it has finished.

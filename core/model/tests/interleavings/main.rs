@@ -57,6 +57,7 @@
 //! | a wait for an idle queue does not find the signals that the host still has to make | `relays::a_relay_against_an_idle_queue` |
 //! | a wait for a submission does not check whether it is skipped, or is not woken | `queues::a_failure_against_a_wait_for_what_it_skips` |
 //! | a skipped number can go to the driver before the submission is listed as skipped: the first of a queue, or one behind it | `queues::a_failure_and_a_release_against_a_wait_for_what_is_skipped` |
+//! | a poll reads the raw claims before the list of claims, so that it takes a promise that is being made for a claim of the engine | `promises::a_poll_against_a_promise` |
 //! | a host queue's worker is not woken | `workers::submissions_against_a_worker` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -65,6 +66,7 @@ mod driver;
 mod ends;
 mod futures;
 mod here;
+mod promises;
 mod published;
 mod queues;
 mod relays;

@@ -109,7 +109,7 @@ impl Shared {
         // An error or the loss of the device shows at the next query.
         let polled = call_backend(self.object(), "Port::poll", poll);
         let found = polled.ok().flatten().filter(|&found| found != u64::MAX);
-        let found = found.filter(|&found| found > claim.above);
+        let found = found.filter(|&found| found > claim.above || found >= claim.upto);
         if found.is_none() {
             let sent = &self.make_extras().promises().sent;
             sent.fetch_max(claim.upto, Ordering::SeqCst);
@@ -117,20 +117,32 @@ impl Shared {
         found
     }
 
+    /// Notes that the driver does not get the signal of `claim`, although it was checked.
+    pub(crate) fn forget_sent(&self, claim: Interval) {
+        // Another claim can have been checked since then only if this one is pending.
+        if let Some(extras) = self.extras() {
+            let order = Ordering::SeqCst;
+            let sent = &extras.promises().sent;
+            let _ = sent.compare_exchange(claim.upto, claim.above, order, order);
+        }
+    }
+
     /// The lowest claim of this engine that the counter at `value` has passed without its signal.
     ///
     /// Call it after the poll that has returned `value`.
     #[cold]
     fn passed_claim(&self, value: u64) -> Option<Interval> {
+        let claims = self.lock_claims();
+        // After the lock, because a promise is made in this order: it is counted as a raw claim, is
+        // listed here, becomes pending, and is not counted any more.
+        if !self.is_signalled_outside() {
+            return None;
+        }
         let sent = self.extras().map_or(0, |extras| {
             let sent = &extras.promises().sent;
             sent.load(Ordering::SeqCst)
         });
         let settled = self.pending().max(sent);
-        if value <= settled {
-            return None;
-        }
-        let claims = self.lock_claims();
         let mut open = claims.all().filter(|claim| claim.upto > settled);
         open.next().filter(|claim| claim.above < value)
     }
@@ -138,8 +150,7 @@ impl Shared {
     /// Fails the timeline if the counter at `found` has passed a claim of this engine. True then.
     pub(super) fn has_broken_promise(&self, found: u64) -> bool {
         // A claim of the application's own submission may be open. The counter may show it.
-        if found <= self.pending() || !self.ports().takes_promises() || !self.is_signalled_outside()
-        {
+        if found <= self.pending() || !self.ports().takes_promises() {
             return false;
         }
         let passed = self.passed_claim(found);

@@ -190,7 +190,7 @@ impl Shared {
 
     /// True if signals come only from outside the engine and no raw claim is open.
     pub(crate) fn is_signalled_outside(&self) -> bool {
-        self.ports.are_signalled_elsewhere() && self.seen.raw_claims.load(Ordering::Relaxed) == 1
+        self.ports.are_signalled_elsewhere() && self.seen.raw_claims.load(Ordering::Acquire) == 1
     }
 
     /// True in a forked child of the process that made the timeline. One load.
@@ -345,7 +345,8 @@ impl Shared {
     }
 
     pub(crate) fn drop_raw_claim(&self) {
-        self.seen.raw_claims.fetch_sub(1, Ordering::Relaxed);
+        // After this, a thread that reads the count finds the value of the claim pending.
+        self.seen.raw_claims.fetch_sub(1, Ordering::Release);
     }
 
     #[inline]

@@ -24,6 +24,7 @@ equipped_cases! {
     "adopted.frames_of_another_library": [T2 T3 D5] => frames;
     "adopted.a_promise_releases_what_waits": [T2 Q2 Q4] => promised;
     "adopted.a_broken_promise_signals_nothing": [T2 E1] => broken;
+    "adopted.a_refused_signal_counts_as_not_made": [T2 Q5] => refused;
     "adopted.others_get_the_signal_of_skipped_work": [E2] => skipped;
     "adopted.others_get_a_signal_after_the_timeline_is_dropped": [E2] => dropped;
     "adopted.others_get_a_signal_after_its_work": [E2] => after_the_work;
@@ -239,6 +240,27 @@ fn broken(world: &World<Equipped>) -> Verdict {
     queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     let seen = counter(device, semaphore)?;
     check!(seen == 8, "the counter fell from 8 to {seen}");
+    destroy(device, &queue, semaphore)
+}
+
+/// The driver has refused 6 once. It is held again, and the other library signals it.
+fn refused(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let queue = world.left_queue("queue")?;
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let (line, gate) = (adopt(world, device, semaphore)?, world.timeline("gate")?);
+    let fails = |_: &mut syncline::Recorder<'_>| Err(crate::cases::cause("refused once"));
+    let refused = queue.submit(&[], fails, &[line.signal_at(6)]);
+    check_error!(refused, Error::Work(_));
+    let _held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(6)])?;
+    Library::new(device, &queue).submit(semaphore, FIRST, 6)?;
+    wait_natively(device, semaphore, 6)?;
+    let seen = line.at(6).wait(patience());
+    check!(
+        matches!(&seen, Err(error) if matches!(error.root(), Error::Corrupted { found: 6, .. })),
+        "the other library has signalled a claimed value: {seen:?}"
+    );
+    gate.signal(1)?;
     destroy(device, &queue, semaphore)
 }
 
