@@ -425,7 +425,9 @@ impl Stream {
         let reason = match self.capture()? {
             Capture::None => return Ok(()),
             Capture::Unusable(why) => why,
-            Capture::Active { .. } => "timelines have no place in a graph; end the capture first",
+            Capture::Active { .. } => {
+                "a graph waits for timelines and signals them by slots only (`GraphSlots`); end the capture first"
+            }
         };
         Err(Error::capturing(&self.object, asked, reason))
     }

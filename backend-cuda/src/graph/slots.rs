@@ -41,6 +41,8 @@ pub struct GraphSlots {
     /// The driver's number of the capture, and its graph.
     captured: Option<(u64, Raw<sys::CUgraph_st>)>,
     slots: Vec<SlotNode>,
+    /// True if the graph has a node of a slot that no launch could set.
+    has_unknown_node: bool,
 }
 
 /// A slot of a graph.
@@ -83,6 +85,7 @@ impl Device {
             device: self.clone(),
             captured: None,
             slots: Vec::new(),
+            has_unknown_node: false,
         }
     }
 }
@@ -166,18 +169,21 @@ impl GraphSlots {
     ///
     /// `owner` is kept while the result or a launch exists. When the process exits, it waits for at
     /// most two seconds while `owner` is being dropped. An owner that is still kept when the exit
-    /// begins is not dropped.
+    /// begins is not dropped. The slots of one capture serve one executable graph.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the slots were captured into another graph, or if there are none.
+    /// [`Error::Unsupported`] if the slots were captured into another graph, if there are none, or
+    /// if the driver has not told the node of one of them.
     ///
     /// # Safety
     /// * `graph` and `executable` are live, and stay alive while `owner` is kept. Without an owner,
     ///   they stay alive until the result is gone and all launches have finished.
     /// * `executable` was instantiated from `graph` on this device, and contains the nodes of the
     ///   slots. No code removes these nodes from `graph`.
-    /// * Other code does not use `executable` while [`Queue::launch`] runs, and does not launch it.
-    ///   Other code may change parameters: each launch sets those of the slots anew.
+    /// * Other code does not launch `executable`. It does not use `executable` and does not change
+    ///   `graph` from a call of [`Queue::launch`] until that launch is with the driver
+    ///   ([`Submitted::wait_submitted`]): a launch that is held uses both later, on any thread. At
+    ///   other times it may change parameters: each launch sets those of the slots anew.
     /// * What the graph does is sound until a launch has finished.
     pub unsafe fn adopt(
         self,
@@ -194,6 +200,9 @@ impl GraphSlots {
             None => return refuse("it has no slot; launch the graph in a submission's work"),
             Some((_, captured)) if captured.0 != graph => {
                 return refuse("its slots were captured into another graph");
+            }
+            Some(_) if self.has_unknown_node => {
+                return refuse("the driver has not told the node of a slot; capture it again");
             }
             Some(_) => {}
         }
@@ -234,7 +243,7 @@ impl GraphSlots {
             return Ok(Mechanism::Word(port.object().clone()));
         }
         if in_ring {
-            let idle = self.device.plain_events().take()?;
+            let idle = self.device.plain_events().fresh()?;
             return Ok(Mechanism::Event(idle));
         }
         refuse(format!(
@@ -276,8 +285,10 @@ impl GraphSlots {
         }
         let _bound = self.device.context().bind()?;
         add(stream, &line, &mechanism)?;
-        let raw = stream.last_node(&locked)?;
         self.captured = Some(captured);
+        let raw = stream.last_node(&locked);
+        self.has_unknown_node |= raw.is_err();
+        let raw = raw?;
         self.slots.push(SlotNode {
             raw,
             line,

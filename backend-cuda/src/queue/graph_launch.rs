@@ -60,6 +60,8 @@ impl SlotNode {
 /// An executable graph of the application, with its slots.
 pub(crate) struct Executable {
     pub(crate) object: Object,
+    /// Before the device, because its drop may destroy the graph, which needs the context.
+    pub(crate) _owner: Owner,
     pub(crate) device: Device,
     pub(crate) raw: Raw<sys::CUgraphExec_st>,
     pub(crate) slots: Box<[SlotNode]>,
@@ -67,7 +69,6 @@ pub(crate) struct Executable {
     ///
     /// Two threads may launch one graph, and graphs of the driver are not safe for that.
     pub(crate) launching: Mutex<()>,
-    pub(crate) _owner: Owner,
 }
 
 /// One launch of a graph, which makes the waits and signals of its submission.
@@ -225,12 +226,15 @@ impl Launch {
 
     /// Refuses a launch that could not make exactly the signals of its submission.
     fn require_signals(&self, signals: &[NativePoint<'_>]) -> Result<()> {
-        let refuse = |reason: &str| {
-            let asked = "make its signals at a launch";
-            Err(Error::unsupported(&self.graph.object, asked, reason))
-        };
-        if signals.len() != self.signals().count() {
-            return refuse("the timeline of a slot has failed since the call");
+        for (_, line, value) in self.signals() {
+            let name = line.object().id();
+            if !signals.iter().any(|signal| signal.object().id() == name) {
+                // It has failed since the call. This returns the error with the cause.
+                line.at(value).is_reached()?;
+                let asked = format!("signal {:?} at a launch", line.signal_at(value));
+                let reason = "the signal was left out";
+                return Err(Error::unsupported(&self.graph.object, asked, reason));
+            }
         }
         Ok(())
     }
