@@ -631,9 +631,10 @@ pub enum Error {
         /// Why it cannot.
         reason: String,
     },
-    /// A counter in memory shows a value that no correct signaller writes.
+    /// A counter shows a value that no correct signaller writes.
     ///
     /// Any process that has a page can write to it, and any code to a word of the application.
+    /// Another library can signal its semaphore past a promise (T2).
     #[error("{counter} cannot be trusted any more: it shows {found}: {reason}")]
     #[non_exhaustive]
     Corrupted {
