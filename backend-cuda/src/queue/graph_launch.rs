@@ -151,7 +151,7 @@ impl Launch {
                     Line::Waited(line) => word.wait_op(self.comparable(line.at(value))),
                     Line::Signalled(_) => word.write_op(value),
                 };
-                let context = self.graph.device.raw_context();
+                let context = self.graph.device.context().raw();
                 let params = MemOpNodeParams::new(context, &mut op);
                 // SAFETY: as above. The word stays registered until the graph has finished, because
                 // the launch keeps its owner.

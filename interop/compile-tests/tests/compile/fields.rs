@@ -16,6 +16,10 @@ const OPEN: &[(&str, &[&str])] = &[
     (
         "values that belong together, without an invariant",
         &[
+            "backend-cuda/src/queue/graph_launch.rs Executable",
+            "backend-cuda/src/queue/graph_launch.rs Points",
+            "backend-cuda/src/queue/graph_launch.rs SlotNode",
+            "backend-cuda/src/queue/queue_stream.rs End",
             "core/src/held/node.rs Edges",
             "core/src/queue/held_list.rs HeldSubmission",
             "core/src/queue/submission.rs OnHost",
@@ -23,6 +27,7 @@ const OPEN: &[(&str, &[&str])] = &[
             "core/src/timeline/held_index.rs NodeId",
             "core/src/timeline/interval.rs Interval",
             "core/src/timeline/point.rs KeptPoint",
+            "core/src/timeline/state/signals.rs NewClaim",
             "core/src/timeline/times/local.rs NextSignal",
             "interop/src/negotiate/fit.rs Fit",
         ],
@@ -48,6 +53,8 @@ const OPEN: &[(&str, &[&str])] = &[
     (
         "data of a driver, of a message or of shared memory, as it is there",
         &[
+            "backend-cuda/src/driver/memory_ops.rs Valued",
+            "backend-cuda/src/driver/pointer.rs PointerInfo",
             "backend-cuda/src/driver/table.rs Code",
             "backend-cuda/src/driver/table.rs EventHandle",
             "backend-cuda/src/driver/table.rs LaunchConfig",
@@ -73,6 +80,7 @@ const OPEN: &[(&str, &[&str])] = &[
     (
         "used by tests only",
         &[
+            "backend-cuda/src/driver/emulated.rs Pointed",
             "backend-cuda/src/driver/emulated.rs SharedEvents",
             "backend-cuda/src/queue/steps/tracer.rs Counts",
             "core/src/clock/truth.rs Truth",
