@@ -48,9 +48,10 @@ impl Device {
     ///
     /// The memory is device memory, pinned memory or registered memory of this device's context. In
     /// device memory, the host learns of a promised value by an event in a stream of its own. Then
-    /// at most 256 promised values may be outstanding, and the host signals no value.
+    /// at most 32 promised values of a device may be outstanding, and the host signals no value.
     ///
-    /// Submissions keep `owner` until they have finished. See rule X10 in `docs/contract.md`.
+    /// The timeline and submissions with it keep `owner`. What writes the word in another way, such
+    /// as a kernel, keeps the memory itself. See rule X10 in `docs/contract.md`.
     ///
     /// # Errors
     /// [`Error::Unsupported`], with the reason:
@@ -89,9 +90,8 @@ impl Device {
         let on_host = (info.kind == MemoryKind::Host).then_some(info.on_host);
         let flushes = self.info().capabilities.stream_memory_flush;
         let word = (info.on_device, width);
-        let named = (object, self.plain_events());
         // SAFETY: the driver says so, and the caller guarantees the rest.
-        let port = unsafe { WordPort::new(context, word, on_host, reached, flushes, owner, named) };
+        let port = unsafe { WordPort::new(self, word, on_host, reached, flushes, owner, object) };
         port.poll()?;
         let mut home = Some(
             Attachment::imported(self.id(), port)
@@ -158,7 +158,9 @@ impl Device {
         {
             return place(format!("of device {}", info.device));
         }
-        if info.end != 0 && address > info.end.saturating_sub(bytes) {
+        // The driver may name the range by addresses of the other side.
+        let is_inside = (info.begin..info.end).contains(&address);
+        if is_inside && info.end - address < bytes {
             return refused(format!("the allocation ends at {:#x}", info.end));
         }
         if info.on_device == 0 || (info.kind == MemoryKind::Host && info.on_host == 0) {

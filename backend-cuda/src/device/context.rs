@@ -70,23 +70,30 @@ pub(crate) struct Context {
 
 /// The ranges of memory that this library has imported or exported.
 #[derive(Debug, Default)]
-pub(crate) struct SharedMemory(Mutex<BTreeMap<sys::CUdeviceptr, u64>>);
+pub(crate) struct SharedMemory(Mutex<BTreeMap<(sys::CUdeviceptr, u64), usize>>);
 
 impl SharedMemory {
-    /// Adds a range of `bytes` bytes. Each range has its own address.
+    /// Adds a range of `bytes` bytes. Ranges may overlap, and one may be added several times.
     pub(crate) fn add(&self, begin: sys::CUdeviceptr, bytes: u64) {
-        self.0.lock().insert(begin, bytes);
+        *self.0.lock().entry((begin, bytes)).or_default() += 1;
     }
 
-    pub(crate) fn remove(&self, begin: sys::CUdeviceptr) {
-        self.0.lock().remove(&begin);
+    /// Removes a range once.
+    pub(crate) fn remove(&self, begin: sys::CUdeviceptr, bytes: u64) {
+        let mut ranges = self.0.lock();
+        if let Some(count) = ranges.get_mut(&(begin, bytes)) {
+            *count -= 1;
+            if *count == 0 {
+                ranges.remove(&(begin, bytes));
+            }
+        }
     }
 
     /// True if the address is in one of the ranges.
     pub(crate) fn has(&self, address: sys::CUdeviceptr) -> bool {
         let ranges = self.0.lock();
-        let before = ranges.range(..=address).next_back();
-        before.is_some_and(|(begin, bytes)| address - begin < *bytes)
+        let mut before = ranges.range(..=(address, u64::MAX));
+        before.any(|((begin, bytes), _)| address - begin < *bytes)
     }
 }
 
@@ -372,6 +379,7 @@ impl Drop for Context {
                 Ok(_bound) => _ = self.deferred_frees.free_all(&self.driver),
                 Err(_) => self.deferred_frees.free_exported(&self.driver),
             }
+            self.deferred_frees.leak_observed();
         }
         if let Some(device) = self.retained {
             let _mode = self.allow_during_capture();

@@ -11,14 +11,18 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Counter, Mutex};
+use syncline_core::backend::{Counter, Mutex, must_defer_free};
 
 use crate::device::context::Owner;
 use crate::device::raw_stream::RawStream;
 use crate::driver::table::{Code, Driver, Raw, require_function};
 use crate::driver::virtual_memory::Mapped;
+
+/// How long the end of a device waits for promised values of words.
+const LAST_VALUES: Duration = Duration::from_millis(50);
 
 /// A resource whose free may block until all work of its context has finished. Owns the resource.
 #[derive(Debug)]
@@ -43,6 +47,18 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
+    /// True if a stream still waits for a word of the application, which others are to write.
+    fn waits_for_others(&self, driver: &Driver) -> bool {
+        let Self::Observed(stream, _) = self else {
+            return false;
+        };
+        // SAFETY: the stream is alive, and any thread may query it. A lost context runs no work.
+        match unsafe { driver.stream_query(stream.raw()) } {
+            Ok(()) => false,
+            Err(code) => !code.is_lost(),
+        }
+    }
+
     /// Frees the resource. Its context is current.
     ///
     /// Returns what may now be dropped, which runs code of the application.
@@ -85,7 +101,7 @@ impl Resource {
                 Self::Signalled(semaphore, stream) => driver
                     .stream_synchronize(stream.raw())
                     .and_then(|()| driver.destroy_external_semaphore(semaphore.0)),
-                Self::Observed(stream, _) => driver.stream_synchronize(stream.raw()),
+                Self::Observed(..) => Ok(()),
             }
         };
         owner
@@ -146,24 +162,56 @@ impl DeferredFrees {
 
     fn free(&self, driver: &Driver) -> (bool, Vec<Arc<Owner>>) {
         let resources = std::mem::take(&mut *self.list.lock()).resources;
-        let any = !resources.is_empty();
         let freed = resources.into_iter();
+        // Others decide when a promised value comes, so no free waits for it.
+        let (waiting, freed): (Vec<_>, Vec<_>) =
+            freed.partition(|resource| resource.waits_for_others(driver));
+        self.list.lock().resources.extend(waiting);
+        let any = !freed.is_empty();
+        let freed = freed.into_iter();
         let owners = freed.filter_map(|resource| resource.free(driver));
         (any, owners.collect())
     }
 
-    /// Drops the owners of words, each after its stream.
+    /// Drops the owners of words for which no stream waits any more.
     ///
-    /// For the end of a device. An owner may keep the context, whose end would free the rest.
+    /// For the end of a device. An owner may keep the context, whose end would free the rest. Gives
+    /// the streams [`LAST_VALUES`], unless this call must not block.
     pub(crate) fn free_observed(&self, driver: &Driver) {
-        let mut list = self.list.lock();
-        let all = std::mem::take(&mut list.resources).into_iter();
-        let (observed, others): (Vec<_>, _) =
-            all.partition(|resource| matches!(resource, Resource::Observed(..)));
-        list.resources = others;
-        drop(list);
-        for resource in observed {
-            drop(resource.free(driver));
+        let mut waiting = {
+            let mut list = self.list.lock();
+            let all = std::mem::take(&mut list.resources).into_iter();
+            let (observed, others): (Vec<_>, _) =
+                all.partition(|resource| matches!(resource, Resource::Observed(..)));
+            list.resources = others;
+            observed
+        };
+        let until = Instant::now() + LAST_VALUES;
+        loop {
+            let (left, freed): (Vec<_>, Vec<_>) = waiting
+                .into_iter()
+                .partition(|resource| resource.waits_for_others(driver));
+            for resource in freed {
+                drop(resource.free(driver));
+            }
+            waiting = left;
+            if waiting.is_empty() || must_defer_free() || Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.list.lock().resources.extend(waiting);
+    }
+
+    /// Keeps the owners of words for which a stream still waits, until the process ends.
+    ///
+    /// For the end of a context.
+    pub(crate) fn leak_observed(&self) {
+        let left = std::mem::take(&mut *self.list.lock()).resources;
+        for resource in left {
+            if matches!(resource, Resource::Observed(..)) {
+                std::mem::forget(resource);
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use syncline_core::{
 
 use crate::device::context::Context;
 use crate::device::event::{Events, ReleasedEvents};
+use crate::device::observers::Observers;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::device::wake::Wake;
@@ -25,9 +26,10 @@ use crate::device::wake::Wake;
 /// and host functions do not count, because the driver took tens of thousands of them. Two devices
 /// over one context do not know of each other, and both limits together still fit.
 ///
-/// The rest of the 1021 is for the next submission and for simultaneous submissions of other
+/// The [waits for promised values](crate::device::observers) have 64 more. The rest of the 1021 is
+/// for the next submission and for simultaneous submissions of other
 /// threads. It is also for the single launch of the clock and for the application's own commands.
-const COMMANDS: u64 = 480;
+const COMMANDS: u64 = 416;
 
 /// The state behind a [`Device`](crate::device::open::Device).
 pub(crate) struct Inner {
@@ -43,6 +45,7 @@ pub(crate) struct Inner {
     timed_events: Events,
     released_events: Arc<ReleasedEvents>,
     budget: Arc<InFlightBudget>,
+    observers: Arc<Observers>,
     clock: ClockSlot,
 }
 
@@ -68,6 +71,7 @@ impl Inner {
             context,
             released_events: Arc::default(),
             budget: InFlightBudget::new(COMMANDS),
+            observers: Arc::default(),
             clock: Mutex::default(),
         }))
     }
@@ -115,6 +119,11 @@ impl Inner {
     #[inline]
     pub(crate) const fn in_flight_budget(&self) -> &Arc<InFlightBudget> {
         &self.budget
+    }
+
+    /// The words whose promised values are observed.
+    pub(crate) const fn observers(&self) -> &Arc<Observers> {
+        &self.observers
     }
 
     /// Events that destroyed graphs no longer need.

@@ -6,6 +6,7 @@ pub(crate) mod deferred_free;
 pub(crate) mod event;
 pub(crate) mod inner;
 pub(crate) mod limits;
+pub(crate) mod observers;
 pub(crate) mod open;
 pub(crate) mod raw_stream;
 pub(crate) mod stream;

@@ -90,6 +90,8 @@ const CAPTURED_EVENT: u32 = 907;
 /// `CUDA_ERROR_OUT_OF_MEMORY` and `CUDA_ERROR_NOT_READY`.
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`.
+const ILLEGAL_ADDRESS: u32 = 700;
 
 /// Its address stands for every imported semaphore.
 static FOREIGN: u8 = 0;
@@ -163,7 +165,20 @@ unsafe extern "system" fn stream_get_ctx(of: sys::CUstream, to: *mut sys::CUcont
     0
 }
 
+std::thread_local! {
+    /// True if queries of streams tell that the device is lost.
+    static LOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Chooses whether this thread's queries of streams tell that the device is lost.
+pub(crate) fn queries_find_a_loss(find: bool) {
+    LOST.set(find);
+}
+
 unsafe extern "system" fn stream_query(of: sys::CUstream) -> u32 {
+    if LOST.get() {
+        return ILLEGAL_ADDRESS;
+    }
     let of = unsafe { stream(of) };
     if of.has_finished(of.put.load(Ordering::SeqCst)) {
         0
@@ -1155,7 +1170,12 @@ mod devices {
 
     /// Finishes the first `through` commands of a stream.
     pub(crate) fn finish_stream(of: &RealStream, through: u64) {
-        let stream = unsafe { stream(of.raw()) };
+        finish_raw(of.raw(), through);
+    }
+
+    /// Finishes the first `through` commands of a stream.
+    pub(crate) fn finish_raw(of: sys::CUstream, through: u64) {
+        let stream = unsafe { stream(of) };
         stream.finished.fetch_max(through, Ordering::SeqCst);
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct PointerInfo {
     /// The address for the host, or zero.
     pub(crate) on_host: usize,
     pub(crate) device: sys::CUdevice,
+    /// The first address of the allocation, or zero.
+    pub(crate) begin: u64,
     /// The first address behind the allocation, or zero.
     pub(crate) end: u64,
 }
@@ -102,6 +104,7 @@ impl Driver {
             on_device,
             on_host: on_host as usize,
             device: device as sys::CUdevice,
+            begin,
             end: if size == 0 {
                 0
             } else {

@@ -397,7 +397,7 @@ impl Drop for Memory {
         if let Some(resource) = self.resource.take() {
             if self.allocation.is_some() || matches!(resource, Resource::Mapped(_)) {
                 let shared = self.device_ref.context().shared_memory();
-                shared.remove(self.pointer);
+                shared.remove(self.pointer, self.size);
             }
             let size = match (&resource, &self.allocation) {
                 (Resource::Mapped(mapped), _) => mapped.size(),

@@ -157,7 +157,7 @@ impl<'a> Recorder<'a> {
     ///
     /// CUDA blocks a submitting thread while about a thousand commands are in one of its hardware
     /// connections, which all streams of a process share. Therefore the engine holds further
-    /// submissions on the host while 480 commands of the device's queues are in flight. One
+    /// submissions on the host while 416 commands of the device's queues are in flight. One
     /// submission has at most 500 commands. Split a larger one, or never submit it behind work that
     /// waits for the submitting thread.
     pub const fn commands(&mut self, commands: u64) {

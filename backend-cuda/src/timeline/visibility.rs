@@ -74,9 +74,11 @@ impl Visibility {
         entries.any(|entry| entry.value > reached && !entry.behind.is_known_done())
     }
 
-    /// The number of announced signals that are not known to be complete.
-    pub(crate) fn outstanding(&self) -> usize {
-        self.signals().entries.len()
+    /// The number of signals in `stream` that were announced and are not known to be complete.
+    pub(crate) fn outstanding_in(&self, stream: u64) -> usize {
+        let signals = self.signals();
+        let entries = signals.entries.iter();
+        entries.filter(|entry| entry.stream == stream).count()
     }
 
     /// True if a signal of `value` was announced, or the value is reached.

@@ -4,8 +4,8 @@
     reason = "reads memory of the application, and talks to the driver"
 )]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
 use syncline_core::backend::{ByEngine, Mutex, Port, SharedPort};
@@ -14,17 +14,14 @@ use syncline_core::{Error, Result, error::Object};
 use crate::device::context::{Context, Owner};
 use crate::device::deferred_free::Resource;
 use crate::device::event::Events;
+use crate::device::observers::{OBSERVED, Observed, Observers};
+use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::memory_ops::{Valued, Width, wait_all, write_all};
 use crate::driver::table::Raw;
 use crate::timeline::imported::Imported;
 use crate::timeline::node_word::NodeWord;
 use crate::timeline::visibility::Visibility;
-
-/// The most promised values of a word in device memory that are outstanding.
-///
-/// Each takes two commands of a stream. The driver blocks the caller beyond some thousand.
-const OBSERVED: usize = 256;
 
 /// The port of a timeline in a word that the application has.
 ///
@@ -34,6 +31,7 @@ pub struct WordPort {
     word: Arc<AdoptedWord>,
     object: Object,
     events: Events,
+    observers: Arc<Observers>,
     /// The highest value that [`Port::poll`] has returned.
     polled: AtomicU64,
 }
@@ -50,6 +48,8 @@ pub(crate) struct AdoptedWord {
     flushes: bool,
     /// What keeps the memory. `None` once it is given away.
     owner: Option<Owner>,
+    /// Dropped after this struct has handed its owner to the deferred frees, whose end it is.
+    _device: Device,
 }
 
 /// How the host learns of the word's value.
@@ -133,6 +133,22 @@ impl NodeWord for AdoptedWord {
     }
 }
 
+impl Observed for AdoptedWord {
+    fn outstanding(&self, polls: bool) -> usize {
+        let Reading::Observed(stream) = &self.reading else {
+            return 0;
+        };
+        let Some(domain) = stream.lock().as_ref().map(Stream::domain) else {
+            return 0;
+        };
+        if polls {
+            // A later query of the value reports an error, too.
+            let _ = self.visibility.reached(&self.context);
+        }
+        self.visibility.outstanding_in(domain)
+    }
+}
+
 impl Drop for AdoptedWord {
     fn drop(&mut self) {
         let owner = self.owner.take();
@@ -145,9 +161,10 @@ impl Drop for AdoptedWord {
         // The stream may still wait for a promised value. The owner must outlive the wait. A lost
         // device executes no waits.
         let outstanding = stream.lock().take();
-        let outstanding = outstanding.filter(|stream| match stream.is_idle() {
-            Ok(idle) => !idle,
-            Err(error) => !matches!(error, Error::DeviceLost { .. }),
+        let outstanding = outstanding.filter(|stream| {
+            let polled = self.visibility.reached(&self.context);
+            let is_lost = matches!(polled, Err(Error::DeviceLost { .. }));
+            !is_lost && self.visibility.outstanding_in(stream.domain()) > 0
         });
         if let (Some(stream), Some(owner)) = (outstanding, owner) {
             let observed = Resource::Observed(stream.into_raw_stream(), Arc::new(owner));
@@ -163,14 +180,15 @@ impl WordPort {
     /// `address` is an aligned word that streams of the context reach, and `on_host` is its address
     /// for the host, or `None`. Both are valid as long as `owner` is kept. No other port has it.
     pub(crate) unsafe fn new(
-        context: &Arc<Context>,
+        device: &Device,
         (address, width): (sys::CUdeviceptr, Width),
         on_host: Option<usize>,
         reached: u64,
         flushes: bool,
         owner: Owner,
-        (object, events): (Object, &Events),
+        object: Object,
     ) -> Self {
+        let observers = device.inner().observers();
         let reading = match on_host {
             Some(at) => Reading::Direct(
                 Raw(std::ptr::with_exposed_provenance_mut(at)),
@@ -178,18 +196,25 @@ impl WordPort {
             ),
             None => Reading::Observed(Mutex::default()),
         };
+        let word = Arc::new(AdoptedWord {
+            context: device.context().clone(),
+            address,
+            width,
+            reading,
+            visibility: Visibility::from(reached),
+            flushes,
+            owner: Some(owner),
+            _device: device.clone(),
+        });
+        if on_host.is_none() {
+            let observed: Weak<dyn Observed> = Arc::downgrade(&word) as _;
+            observers.add(observed);
+        }
         Self {
-            word: Arc::new(AdoptedWord {
-                context: context.clone(),
-                address,
-                width,
-                reading,
-                visibility: Visibility::from(reached),
-                flushes,
-                owner: Some(owner),
-            }),
+            word,
             object,
-            events: events.clone(),
+            events: device.plain_events().clone(),
+            observers: observers.clone(),
             polled: AtomicU64::new(reached),
         }
     }
@@ -216,17 +241,14 @@ impl WordPort {
             visibility,
             ..
         } = &*self.word;
-        if visibility.outstanding() >= OBSERVED {
-            visibility.reached(context)?;
-            if visibility.outstanding() >= OBSERVED {
-                return Err(Error::unsupported(
-                    &self.object,
-                    format!("observe {value}"),
-                    format!(
-                        "{OBSERVED} promised values have not come yet, and the host cannot read the word: wait for one of them first"
-                    ),
-                ));
-            }
+        if self.observers.is_full() {
+            return Err(Error::unsupported(
+                &self.object,
+                format!("observe {value}"),
+                format!(
+                    "{OBSERVED} promised values of the device's memory have not come yet, and the host cannot read the word: wait for one of them first"
+                ),
+            ));
         }
         let mark = self.events.take()?;
         let _bound = context.bind_outside_capture()?;
@@ -268,9 +290,8 @@ impl Port for WordPort {
         Ok(Some(value))
     }
 
-    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
-        by.check(self, &self.object)?;
-        if self.word.write(value) {
+    fn takes_host_signals(&self, value: u64) -> Result<()> {
+        if self.is_read_by_host() {
             return Ok(());
         }
         Err(Error::unsupported(
@@ -278,6 +299,14 @@ impl Port for WordPort {
             format!("be signalled to {value} by the host"),
             "the word is in device memory, which the host cannot write: signal it from a queue of its device",
         ))
+    }
+
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        by.check(self, &self.object)?;
+        if self.word.write(value) {
+            return Ok(());
+        }
+        self.takes_host_signals(value)
     }
 
     fn shared(&self) -> Option<&dyn SharedPort> {

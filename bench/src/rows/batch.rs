@@ -24,7 +24,7 @@ pub(super) const EACH: usize = 8;
 
 /// Largest number of outstanding submissions on Vulkan; half of it on CUDA.
 ///
-/// There each wait and each signal counts as two of 480 commands. Above that the engine holds
+/// There each wait and each signal counts as two of 416 commands. Above that the engine holds
 /// submissions.
 const BURST: u64 = 16;
 

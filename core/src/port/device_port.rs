@@ -90,6 +90,18 @@ pub trait Port: Any + Send + Sync {
     /// A driver error. The timeline fails with it.
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()>;
 
+    /// Checks that the host can signal the port.
+    ///
+    /// The engine asks the home before it accepts a signal of `value` that the host is to make: one
+    /// of the application, or one for a queue without a port.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with the reason. Nothing has changed then.
+    fn takes_host_signals(&self, value: u64) -> Result<()> {
+        let _ = value;
+        Ok(())
+    }
+
     /// True if the host can read the value here. The home of a timeline must be such a port.
     fn is_readable(&self) -> bool {
         true

@@ -84,7 +84,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ///
     /// # Errors
     /// [`Error::ValueOutOfRange`], [`Error::MadeBeforeFork`], and [`Error::Unsupported`] for a
-    /// signal whose time the queue cannot write.
+    /// signal whose time the queue cannot write, or that the host cannot make.
     #[inline]
     fn resolve<'s>(
         &self,

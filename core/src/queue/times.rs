@@ -10,7 +10,7 @@ use crate::driver::enqueue::Enqueue;
 use crate::port::Stamp;
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Refuses signals whose times the queue cannot write, and the host's of a parent process.
+    /// Refuses signals whose times the queue cannot write, and those that the host cannot make.
     ///
     /// Called before a submission is held, to return the error.
     ///
@@ -25,7 +25,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         let mut on_host = submission.host_signals().iter();
-        on_host.try_for_each(|(of, _)| of.require_maker())
+        on_host.try_for_each(|(of, claim)| {
+            of.require_maker()?;
+            of.home().takes_host_signals(claim.upto)
+        })
     }
 
     /// Makes a stamp for a submission, and adds it to the times of its signals.

@@ -73,6 +73,7 @@ impl Shared {
         if self.ports().is_only_a_value() && !self.publishes_ahead() {
             return self.signal_here(value);
         }
+        self.home().takes_host_signals(value)?;
         self.refresh();
         self.wait_until_visible(value);
         self.signal_in_order(value, || self.claim_next(value))

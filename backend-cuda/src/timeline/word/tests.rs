@@ -1,17 +1,18 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
 use std::any::Any;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use syncline_core::backend::{Device as _, Queue as _};
+use syncline_core::backend::{Device as _, Queue as _, Watch as _};
 use syncline_core::{QueueKind, Timeline};
 
 use super::*;
 use crate::Word;
 use crate::device::open::Device;
 use crate::driver::emulated::{
-    Call, Pointed, device, device_with, every_address_is, finish, finish_stream, memory_calls, put,
-    refuse_writes, write,
+    Call, Pointed, device, device_with, every_address_is, finish, finish_raw, finish_stream,
+    memory_calls, put, queries_find_a_loss, refuse_writes, write,
 };
 use crate::driver::table::Optional;
 use crate::queue::submission::Queue;
@@ -107,26 +108,77 @@ fn in_device_memory_a_stream_waits_for_promised_values() {
     let Adopted { line, .. } = adopt(&device, 64, pointed, 0).unwrap();
     let port = port(&line, &device);
     assert!(!port.is_read_by_host());
-    let most = OBSERVED as u64;
-    for value in 1..=most {
+    for value in 1..=3 {
         promise(&line, value).unwrap();
         assert_eq!(memory_calls(), [Call::Wait(value)]);
     }
-    let refused = promise(&line, most + 1).unwrap_err();
-    assert!(
-        refused.to_string().contains("wait for one of them first"),
-        "{refused}"
-    );
-    assert!(memory_calls().is_empty() && !line.at(most + 1).is_pending().unwrap());
     // A wait and a record for each value.
     observer(port, |stream| finish_stream(stream, 5));
     assert_eq!(line.value().unwrap(), 2);
-    promise(&line, most + 1).unwrap();
-    observer(port, |stream| finish_stream(stream, 2 * (most + 1)));
-    assert_eq!(line.value().unwrap(), most + 1);
-    assert_eq!(port.last_polled(), most + 1);
-    let refused = line.signal(most + 2).unwrap_err();
-    assert!(refused.to_string().contains("device memory"), "{refused}");
+    observer(port, |stream| finish_stream(stream, 6));
+    assert_eq!((line.value().unwrap(), port.last_polled()), (3, 3));
+}
+
+/// They share the commands that the driver takes before it blocks the caller.
+#[test]
+fn all_words_of_a_device_have_one_limit() {
+    let device = device();
+    let pointed = Pointed { kind: 2, ..PINNED };
+    let [first, second] = [(); 2].map(|()| adopt(&device, 64, pointed, 0).unwrap().line);
+    let half = OBSERVED as u64 / 2;
+    for value in 1..=half {
+        promise(&first, value).unwrap();
+        promise(&second, value).unwrap();
+    }
+    memory_calls();
+    let refused = promise(&second, half + 1).unwrap_err().to_string();
+    assert!(refused.contains("wait for one of them first"), "{refused}");
+    assert!(memory_calls().is_empty() && !second.at(half + 1).is_pending().unwrap());
+    observer(port(&first, &device), |stream| finish_stream(stream, 2));
+    promise(&second, half + 1).unwrap();
+    promise(&second, half + 2).unwrap_err();
+    drop(first);
+    promise(&second, half + 2).unwrap();
+}
+
+/// The refusal changes nothing.
+#[test]
+fn the_host_signals_no_word_in_device_memory() {
+    let device = device();
+    let pointed = Pointed { kind: 2, ..PINNED };
+    let Adopted { line, .. } = adopt(&device, 64, pointed, 0).unwrap();
+    let worker = syncline_core::host::Device::new();
+    let worker = worker.queue(QueueKind::Compute, "worker").unwrap();
+    let refused = [
+        line.signal(1).unwrap_err(),
+        worker
+            .submit(&[], |_| Ok(()), &[line.signal_at(1)])
+            .map(drop)
+            .unwrap_err(),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    }
+    let queue = queue(&device, "queue");
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
+    finish(&queue, put(&queue));
+    assert_eq!(line.value().unwrap(), 1);
+}
+
+/// No driver call for the word would tell it.
+#[test]
+fn a_watch_finds_that_the_device_is_lost() {
+    let device = device();
+    let Adopted { line, .. } = adopt(&device, 64, PINNED, 0).unwrap();
+    promise(&line, 1).unwrap();
+    queries_find_a_loss(true);
+    let until = Instant::now() + Duration::from_secs(10);
+    let watched = device.inner().watch(&[(port(&line, &device), 1)], until);
+    queries_find_a_loss(false);
+    assert!(
+        matches!(watched, Err(Error::DeviceLost { .. })),
+        "{watched:?}"
+    );
 }
 
 #[test]
@@ -137,7 +189,14 @@ fn a_refused_write_leaves_the_word_as_it_was() {
     refuse_writes(1);
     let refused = queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]);
     assert!(matches!(refused.map(drop), Err(Error::Native { .. })));
-    assert_eq!(port(&line, &device).word.visibility.outstanding(), 0);
+    assert_eq!(
+        port(&line, &device)
+            .word
+            .visibility
+            .reached(device.context())
+            .unwrap(),
+        0
+    );
     queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
     write(&queue);
     finish(&queue, put(&queue));
@@ -173,13 +232,35 @@ fn the_owner_outlives_the_waits_for_promised_values() {
         let Adopted { word, line } = adopt(&device, 64, pointed, 0).unwrap();
         promise(&line, 1).unwrap();
         let owners = || Arc::strong_count(&word) - 1;
-        if !drops_before {
-            observer(port(&line, &device), |stream| finish_stream(stream, 2));
-        }
+        let mut raw = None;
+        observer(port(&line, &device), |stream| {
+            raw = Some(stream.raw());
+            if !drops_before {
+                finish_stream(stream, 2);
+            }
+        });
         drop(line);
         assert_eq!(owners(), usize::from(drops_before));
-        // Waits for the stream.
+        // Waits for nothing.
+        device.free_what_is_due().unwrap();
+        assert_eq!(owners(), usize::from(drops_before));
+        if drops_before {
+            finish_raw(raw.unwrap(), 2);
+        }
         device.free_what_is_due().unwrap();
         assert_eq!(owners(), 0);
     }
+}
+
+/// Others may never write the word.
+#[test]
+fn the_end_of_a_device_waits_briefly_for_promised_values() {
+    let device = device();
+    let pointed = Pointed { kind: 2, ..PINNED };
+    let Adopted { word, line } = adopt(&device, 64, pointed, 0).unwrap();
+    promise(&line, 1).unwrap();
+    drop(line);
+    drop(device);
+    // The stream still waits, so the owner stays.
+    assert_eq!(Arc::strong_count(&word), 2);
 }

@@ -89,7 +89,7 @@ fn refused(value: u64, claimed: u64) -> Stop {
 pub(crate) struct Budget(AtomicU64);
 
 /// Above this bound the driver might block the submitting thread.
-const BOUND: u64 = 480;
+const BOUND: u64 = 416;
 
 impl Budget {
     /// Adds units. Returns true above the bound; the caller then checks what has finished.

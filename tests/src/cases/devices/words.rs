@@ -195,13 +195,13 @@ impl<'w> Subject<'w> {
         Ok(())
     }
 
-    /// Launches a kernel that writes 7 to the data beside the word, and then the word.
+    /// Launches a kernel that writes `data` beside the word, and then the word.
     fn write_by_kernel(
         &self,
         queue: &Queue,
         waits: &[Point<'_>],
         latch: Option<Latch<Equipped>>,
-        value: u64,
+        (data, value): (u32, u64),
     ) -> Verdict {
         let (put, address) = (self.put.clone(), self.address);
         let kept = self.memory.clone();
@@ -212,10 +212,10 @@ impl<'w> Subject<'w> {
             if let Memory::Made(buffer) = &kept {
                 recorder.keep(Arc::new(buffer.clone()));
             }
-            let (mut data, mut word, mut seven, mut signal) = (address + 64, address, 7_u32, value);
+            let (mut place, mut word, mut data, mut signal) = (address + 64, address, data, value);
             let mut parameters = [
+                (&raw mut place).cast(),
                 (&raw mut data).cast(),
-                (&raw mut seven).cast(),
                 (&raw mut word).cast(),
                 (&raw mut signal).cast(),
             ];
@@ -276,7 +276,7 @@ fn kernel_writes(world: &World<Equipped>) -> Verdict {
             "{which:?}: a wait went to a stream before its value was promised"
         );
         subject.promise(6, || {
-            subject.write_by_kernel(&writer, &[], Some(still.latch()), 6)
+            subject.write_by_kernel(&writer, &[], Some(still.latch()), (7, 6))
         })?;
         check!(
             reader.held().count == 0,
@@ -318,7 +318,7 @@ fn wraps(world: &World<Equipped>) -> Verdict {
         let still = world.left.stall()?;
         // From the last value but one past zero, in one step.
         subject.promise(BEFORE + 3, || {
-            subject.write_by_kernel(&writer, &[], Some(still.latch()), BEFORE + 3)
+            subject.write_by_kernel(&writer, &[], Some(still.latch()), (7, BEFORE + 3))
         })?;
         for value in [BEFORE + 1, BEFORE + 2, BEFORE + 3] {
             reader.submit(&[subject.line.at(value)], |_| Ok(()), &[])?;
@@ -360,11 +360,16 @@ fn in_turn(world: &World<Equipped>) -> Verdict {
         let mut copies = Vec::new();
         for round in 0..ROUNDS {
             let (before, written) = (2 * round, 2 * round + 1);
+            // Few promised values in device memory may be outstanding.
+            subject
+                .line
+                .at(before.saturating_sub(40))
+                .wait(patience())?;
             // Held if the streams have taken many commands. The promise comes after it.
             subject.line.at(before).wait_pending(patience())?;
             let waits = [subject.line.at(before)];
             subject.promise(written, || {
-                subject.write_by_kernel(&theirs, &waits, None, written)
+                subject.write_by_kernel(&theirs, &waits, None, (7 + round as u32, written))
             })?;
             let wait = [subject.line.at(written)];
             let copy = subject.device.host_buffer(4)?;
@@ -375,7 +380,11 @@ fn in_turn(world: &World<Equipped>) -> Verdict {
         subject.line.at(2 * ROUNDS).wait(patience())?;
         for (round, copy) in copies.iter().enumerate() {
             let found = data(copy)?;
-            check!(found == 7, "{which:?}, round {round}: the data is {found}");
+            let written = 7 + round as u32;
+            check!(
+                found == written,
+                "{which:?}, round {round}: the data is {found}, not {written}"
+            );
         }
         let shown = subject.memory.read()?;
         check!(shown == 2 * ROUNDS, "{which:?}: the word shows {shown}");
@@ -399,7 +408,7 @@ fn crowd(world: &World<Equipped>) -> Verdict {
     }
     // The last queue has the kernel. Its stream may share a connection with any other.
     let writer = subject.queue("writer")?;
-    subject.promise(1, || subject.write_by_kernel(&writer, &[], None, 1))?;
+    subject.promise(1, || subject.write_by_kernel(&writer, &[], None, (7, 1)))?;
     for queue in &queues {
         queue.idle(patience())?;
     }
@@ -421,6 +430,11 @@ fn host_writes(world: &World<Equipped>) -> Verdict {
         let end = queue.submit(&[subject.line.at(1)], |_| Ok(()), &[])?.end();
         subject.promise(1, || Ok(()))?;
         check!(!subject.line.at(1).is_reached()?, "{which:?}: 1 came early");
+        check!(
+            queue.held().count == 0,
+            "{which:?}: a promised wait is held"
+        );
+        check_error!(queue.idle(DELAY), Error::TimedOut { .. });
         let waited = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| subject.line.at(1).wait(patience()));
             std::thread::sleep(DELAY / 10);
@@ -447,9 +461,18 @@ fn host_writes(world: &World<Equipped>) -> Verdict {
         let shown = subject.memory.read()?;
         check!(shown == 3, "{which:?}: a stream left {shown}");
     }
-    // The host cannot write device memory. It says so, and the timeline fails.
+    // The host cannot write device memory. It says so before anything changes.
     let subject = Subject::new(world, (Place::Device, Bits::Many), 0)?;
     check_error!(subject.line.signal(1), Error::Unsupported { .. });
+    let worker = syncline::host::Device::new();
+    let worker = worker.queue(QueueKind::Compute, "worker")?;
+    check_error!(
+        worker.submit(&[], |_| Ok(()), &[subject.line.signal_at(1)]),
+        Error::Unsupported { .. }
+    );
+    let queue = subject.queue("queue")?;
+    queue.submit(&[], |_| Ok(()), &[subject.line.signal_at(1)])?;
+    subject.line.at(1).wait(patience())?;
     Ok(())
 }
 
@@ -580,7 +603,7 @@ fn keeps(world: &World<Equipped>) -> Verdict {
         let (writer, reader) = (subject.queue("writer")?, subject.queue("reader")?);
         let still = world.left.stall()?;
         subject.promise(1, || {
-            subject.write_by_kernel(&writer, &[], Some(still.latch()), 1)
+            subject.write_by_kernel(&writer, &[], Some(still.latch()), (7, 1))
         })?;
         reader.submit(&[subject.line.at(1)], |_| Ok(()), &[])?;
         let Subject { line, .. } = subject;
