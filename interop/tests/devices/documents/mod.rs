@@ -121,7 +121,8 @@ fn what_the_documents_show_is_what_is_run() {
             vec![
                 from_vulkan_to_cuda::TEXT.trim().into(),
                 your_own_submissions::TEXT.trim().into(),
-                example("cuda_graph"),
+                example("cuda_graph/capture"),
+                example("cuda_graph/main"),
                 example("word/main"),
                 example("own_memory/adopt"),
                 example("own_memory/draw"),
