@@ -134,7 +134,8 @@ impl Shared {
     fn passed_claim(&self, value: u64) -> Option<Interval> {
         let claims = self.lock_claims();
         // After the lock, because a promise is made in this order: it is counted as a raw claim, is
-        // listed here, becomes pending, and is not counted any more.
+        // listed here, becomes pending, and is not counted any more. While a claim of the
+        // application's own submission is open, the counter may show its value.
         if !self.is_signalled_outside() {
             return None;
         }
@@ -149,7 +150,6 @@ impl Shared {
 
     /// Fails the timeline if the counter at `found` has passed a claim of this engine. True then.
     pub(super) fn has_broken_promise(&self, found: u64) -> bool {
-        // A claim of the application's own submission may be open. The counter may show it.
         if found <= self.pending() || !self.ports().takes_promises() {
             return false;
         }
