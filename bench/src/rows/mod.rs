@@ -16,6 +16,8 @@ mod crew;
 mod cuda;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod external;
+#[cfg(feature = "vulkan")]
+mod foreign;
 mod frame_cpu;
 #[cfg(all(feature = "cuda", feature = "vulkan"))]
 mod frames;
@@ -34,6 +36,8 @@ mod scale;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 mod wait;
+#[cfg(feature = "cuda")]
+mod word;
 
 #[cfg(feature = "cuda")]
 pub(crate) use roundtrip::risky;
@@ -221,8 +225,12 @@ pub fn all() -> Vec<Row> {
         cuda::ROWS,
         #[cfg(feature = "cuda")]
         roundtrip::ROWS,
+        #[cfg(feature = "cuda")]
+        word::ROWS,
         #[cfg(feature = "vulkan")]
         vulkan::ROWS,
+        #[cfg(feature = "vulkan")]
+        foreign::ROWS,
         #[cfg(all(feature = "cuda", feature = "vulkan"))]
         external::ROWS,
         #[cfg(all(feature = "cuda", feature = "vulkan"))]

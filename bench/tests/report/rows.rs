@@ -5,7 +5,7 @@
 use syncline_bench::rows;
 use syncline_bench::{Limit, limit};
 
-const IDS: [&str; 44] = [
+const IDS: [&str; 46] = [
     "cuda.hop.submit",
     "cuda.chain",
     "cuda.query.reached",
@@ -15,11 +15,13 @@ const IDS: [&str; 44] = [
     "cuda.external.signal",
     "cuda.external.wait",
     "cuda.graph.slots",
+    "cuda.word",
     "cuda.timestamp",
     "vulkan.submit",
     "vulkan.query",
     "vulkan.submit.wait",
     "vulkan.host.signal",
+    "foreign.frames",
     "interop.pingpong.transfer",
     "interop.pingpong.compute",
     "interop.frames",
@@ -98,7 +100,7 @@ fn every_row_has_descriptions_and_variants_with_different_names() {
 }
 
 /// The limits of `docs/benchmark.md`, except for those of the test above.
-const LIMITS: [(&str, &[Limit]); 23] = [
+const LIMITS: [(&str, &[Limit]); 25] = [
     ("cuda.hop.submit", &[Limit::OverFloor(400.0)]),
     ("cuda.chain", &[Limit::OverFloor(200.0)]),
     ("cuda.submit.wait", &[Limit::OverFloor(200.0)]),
@@ -106,6 +108,8 @@ const LIMITS: [(&str, &[Limit]); 23] = [
     ("cuda.external.signal", &[Limit::OverFloor(350.0)]),
     ("cuda.external.wait", &[Limit::OverFloor(350.0)]),
     ("cuda.graph.slots", &[Limit::OverRaw(1000.0)]),
+    ("cuda.word", &[Limit::OverFloor(200.0)]),
+    ("foreign.frames", &[Limit::Figure("ratio_to_claim", 1.1)]),
     ("vulkan.submit", &[Limit::OverFloor(350.0)]),
     ("batch", &[Limit::RatioToFloor(1.2)]),
     ("cuda.query.reached", &[Limit::Within(5.0)]),

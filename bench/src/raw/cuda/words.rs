@@ -29,7 +29,8 @@ pub(crate) struct Words {
 impl Words {
     const STRIDE: usize = 128;
 
-    pub(super) fn address(&self, at: usize) -> sys::CUdeviceptr {
+    /// The address of a word on the device.
+    pub(crate) fn address(&self, at: usize) -> sys::CUdeviceptr {
         debug_assert!(at < self.count, "word {at} of {}", self.count);
         self.device + (at * Self::STRIDE) as u64
     }
