@@ -1,0 +1,40 @@
+//! Version and names.
+
+use std::ffi::c_char;
+
+use crate::result::sl_result;
+
+/// The major version of the header. A program and a library of different major versions do not fit.
+pub const SL_VERSION_MAJOR: u32 = 0;
+/// The minor version of the header. Before version 1.0, it must be equal, too.
+pub const SL_VERSION_MINOR: u32 = 1;
+/// The patch version of the header.
+pub const SL_VERSION_PATCH: u32 = 0;
+
+/// The version of the library: major * 1000000 + minor * 1000 + patch.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_version() -> u32 {
+    SL_VERSION_MAJOR * 1_000_000 + SL_VERSION_MINOR * 1000 + SL_VERSION_PATCH
+}
+
+/// The name of a result, such as "SL_ERROR_TIMED_OUT". "unknown" for another number.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_result_name(result: i32) -> *const c_char {
+    macro_rules! names {
+        ($($name:ident)+) => {
+            match result {
+                $(code if code == sl_result::$name as i32 => {
+                    concat!(stringify!($name), "\0").as_ptr().cast()
+                })+
+                _ => c"unknown".as_ptr(),
+            }
+        };
+    }
+    names!(
+        SL_SUCCESS SL_ERROR_UNAVAILABLE SL_ERROR_UNSUPPORTED SL_ERROR_DRIVER SL_ERROR_DEVICE_LOST
+        SL_ERROR_MADE_BEFORE_FORK SL_ERROR_INVALID_VALUE SL_ERROR_DEADLOCK SL_ERROR_WORK
+        SL_ERROR_FAILED SL_ERROR_CANCELLED SL_ERROR_TIMED_OUT SL_ERROR_NOT_READY SL_ERROR_NO_TIME
+        SL_ERROR_CAPTURE SL_ERROR_PEER_LOST SL_ERROR_PEER_INVALID SL_ERROR_INVALID_ARGUMENT
+        SL_ERROR_INVALID_HANDLE SL_ERROR_INTERNAL
+    )
+}

@@ -1,0 +1,210 @@
+//! Result codes, the last error of a thread, and the guard around each call.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use syncline::{Error, ErrorKind};
+
+/// The result of a call. sl_last_error has the text of an error.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum sl_result {
+    /// The call has succeeded.
+    SL_SUCCESS = 0,
+    /// A driver or device is missing, or cannot be used on this machine.
+    SL_ERROR_UNAVAILABLE = -1,
+    /// The object or device cannot do this. Another one may.
+    SL_ERROR_UNSUPPORTED = -2,
+    /// A call of a driver or of the system failed.
+    SL_ERROR_DRIVER = -3,
+    /// The device is lost. Free what belongs to it.
+    SL_ERROR_DEVICE_LOST = -4,
+    /// The object belongs to the parent process.
+    SL_ERROR_MADE_BEFORE_FORK = -5,
+    /// The value cannot be signalled or waited for.
+    SL_ERROR_INVALID_VALUE = -6,
+    /// The call would never end, or work would wait for itself.
+    SL_ERROR_DEADLOCK = -7,
+    /// Work returned an error.
+    SL_ERROR_WORK = -8,
+    /// A timeline or submission failed. The text has the cause.
+    SL_ERROR_FAILED = -9,
+    /// The last handle of the timeline is gone, and nothing can signal the value any more.
+    SL_ERROR_CANCELLED = -10,
+    /// The time limit has passed. Nothing has changed, and the call can be repeated.
+    SL_ERROR_TIMED_OUT = -11,
+    /// It has not happened yet: a value is not pending or not reached, or a fence is not recorded.
+    SL_ERROR_NOT_READY = -12,
+    /// There is no time, or the times cannot be compared.
+    SL_ERROR_NO_TIME = -13,
+    /// A stream capture is in the way.
+    SL_ERROR_CAPTURE = -14,
+    /// The other process has died or has left.
+    SL_ERROR_PEER_LOST = -15,
+    /// The other process has sent or written something invalid.
+    SL_ERROR_PEER_INVALID = -16,
+    /// An argument is null, too small or not a text in UTF-8.
+    SL_ERROR_INVALID_ARGUMENT = -100,
+    /// A handle is null, was freed, or is of another kind.
+    SL_ERROR_INVALID_HANDLE = -101,
+    /// A defect of the library. Please report the text.
+    SL_ERROR_INTERNAL = -102,
+}
+
+use sl_result::*;
+
+/// Why a call is refused before it reaches the engine.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    Handle { kind: &'static str, id: u64 },
+    Argument { name: &'static str, what: String },
+    Engine(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl Refused {
+    pub(crate) fn argument(name: &'static str, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::Argument { name, what }
+    }
+
+    fn code(&self) -> sl_result {
+        match self {
+            Self::Handle { .. } => SL_ERROR_INVALID_HANDLE,
+            Self::Argument { .. } => SL_ERROR_INVALID_ARGUMENT,
+            Self::Engine(error) => code_of(error.kind()),
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Handle { kind, id: 0 } => write!(f, "a null handle was passed for a {kind}"),
+            Self::Handle { kind, id } => write!(
+                f,
+                "no {kind} has the handle {id:#x}: it was freed, or is of another kind"
+            ),
+            Self::Argument { name, what } => write!(f, "the argument {name} {what}"),
+            Self::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+const fn code_of(kind: ErrorKind) -> sl_result {
+    match kind {
+        ErrorKind::Unavailable => SL_ERROR_UNAVAILABLE,
+        ErrorKind::Unsupported => SL_ERROR_UNSUPPORTED,
+        ErrorKind::Driver => SL_ERROR_DRIVER,
+        ErrorKind::DeviceLost => SL_ERROR_DEVICE_LOST,
+        ErrorKind::MadeBeforeFork => SL_ERROR_MADE_BEFORE_FORK,
+        ErrorKind::InvalidValue => SL_ERROR_INVALID_VALUE,
+        ErrorKind::Deadlock => SL_ERROR_DEADLOCK,
+        ErrorKind::Work => SL_ERROR_WORK,
+        ErrorKind::Failed => SL_ERROR_FAILED,
+        ErrorKind::Cancelled => SL_ERROR_CANCELLED,
+        ErrorKind::TimedOut => SL_ERROR_TIMED_OUT,
+        ErrorKind::NotReady => SL_ERROR_NOT_READY,
+        ErrorKind::NoTime => SL_ERROR_NO_TIME,
+        ErrorKind::Capture => SL_ERROR_CAPTURE,
+        ErrorKind::PeerLost => SL_ERROR_PEER_LOST,
+        ErrorKind::PeerInvalid => SL_ERROR_PEER_INVALID,
+        _ => SL_ERROR_INTERNAL,
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+fn remember(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // A call during the thread's end leaves no text.
+    let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// Runs the body of a call. No panic leaves it.
+pub(crate) fn call(body: impl FnOnce() -> Result<(), Refused>) -> sl_result {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => SL_SUCCESS,
+        Ok(Err(refused)) => {
+            remember(&refused.to_string());
+            refused.code()
+        }
+        Err(_) => {
+            remember("a defect of the library: a call has panicked");
+            SL_ERROR_INTERNAL
+        }
+    }
+}
+
+/// Writes a result through a pointer of C.
+///
+/// # Errors
+/// The pointer is null. The body must ask this before it has an effect.
+pub(crate) fn out<'a, T>(pointer: *mut T, name: &'static str) -> Result<Out<'a, T>, Refused> {
+    // SAFETY: each function of the header demands a pointer that may be written.
+    let place = unsafe { pointer.cast::<std::mem::MaybeUninit<T>>().as_mut() };
+    place
+        .map(Out)
+        .ok_or_else(|| Refused::argument(name, "is null"))
+}
+
+/// A place of C's for a result.
+pub(crate) struct Out<'a, T>(&'a mut std::mem::MaybeUninit<T>);
+
+impl<T> Out<'_, T> {
+    pub(crate) fn set(self, value: T) {
+        self.0.write(value);
+    }
+}
+
+/// A text of C's in UTF-8. Null is the empty text.
+///
+/// # Safety
+/// `text` is null, or a text that ends with a zero byte and lives during the call.
+pub(crate) unsafe fn text<'a>(text: *const c_char, name: &'static str) -> Result<&'a str, Refused> {
+    if text.is_null() {
+        return Ok("");
+    }
+    // SAFETY: it is a text that ends with a zero byte.
+    let text = unsafe { std::ffi::CStr::from_ptr(text) };
+    let text = text.to_str();
+    text.map_err(|error| Refused::argument(name, format!("is not UTF-8: {error}")))
+}
+
+/// A list of C's. Null is the empty list if `count` is 0.
+///
+/// # Safety
+/// `list` points to `count` elements that live during the call.
+pub(crate) unsafe fn list<'a, T>(
+    list: *const T,
+    count: usize,
+    name: &'static str,
+) -> Result<&'a [T], Refused> {
+    match (list.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Refused::argument(
+            name,
+            format!("is null, and its count is {count}"),
+        )),
+        // SAFETY: it has that many elements.
+        _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
+    }
+}
+
+/// The text of the last error on the calling thread, in UTF-8.
+///
+/// It has all causes, and for a time-out the signals that are missing. Valid until the next error
+/// on this thread. The empty text if no call has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
+}
