@@ -1,9 +1,44 @@
+// Syncline: fences, timelines and timing queries for CUDA, Vulkan and the host.
+//
+// Every call returns an sl_result, and leaves no exception. sl_last_error has the text of the last
+// error on the calling thread. Any thread may use any handle, except that a lock is freed on the
+// thread that has taken it. Each handle is freed once, by the function that its maker names; what
+// it names lives on while submissions need it. A null handle is freed without an effect. A handle
+// that was freed is refused with SL_ERROR_INVALID_HANDLE.
+//
+// Time limits are in nanoseconds; SL_FOREVER is no limit. Structures begin with their size, which
+// the caller sets. Results through pointers are written only if the call succeeds.
+//
+// When the last handle of a timeline is freed, waits for values that nothing has claimed end with
+// SL_ERROR_CANCELLED. So keep a timeline until everything that waits for it has ended.
+//
+// docs/c.md leads from CMake to a first frame. This file is made from the folder c/src. Do not edit
+// it.
+
 #ifndef SYNCLINE_H
 #define SYNCLINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+// Handles as vulkan.h and cuda.h declare them. This header needs neither, and may be included
+// before or after them.
+#ifndef VULKAN_CORE_H_
+typedef struct VkInstance_T *VkInstance;
+typedef struct VkPhysicalDevice_T *VkPhysicalDevice;
+typedef struct VkDevice_T *VkDevice;
+typedef struct VkQueue_T *VkQueue;
+typedef struct VkSemaphore_T *VkSemaphore;
+typedef struct VkBuffer_T *VkBuffer;
+typedef struct VkImage_T *VkImage;
+#endif
+#ifndef __cuda_cuda_h__
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+#endif
 
 // The major version of the header. A program and a library of different major versions do not fit.
 #define SL_VERSION_MAJOR 0
@@ -13,6 +48,12 @@
 
 // The patch version of the header.
 #define SL_VERSION_PATCH 0
+
+// The bytes of a device's name in sl_device_info.
+#define SL_NAME_SIZE 256
+
+// The most extensions that sl_vulkan_offer has.
+#define SL_VULKAN_EXTENSIONS 8
 
 // A time limit without an end.
 #define SL_FOREVER UINT64_MAX
@@ -81,6 +122,40 @@ typedef enum {
   SL_QUEUE_TRANSFER = 2,
 } sl_queue_kind;
 
+// How the devices of a link synchronize.
+typedef enum {
+  // By objects of one device.
+  SL_MECHANISM_SAME_DEVICE = 0,
+  // By a semaphore that Vulkan exports. No host thread is between the devices.
+  SL_MECHANISM_EXTERNAL_TIMELINE = 1,
+  // By a binary semaphore that Vulkan exports. No host thread is between the devices.
+  SL_MECHANISM_EXTERNAL_BINARY = 2,
+  // By a counter in shared memory that the host and CUDA streams write and wait for.
+  SL_MECHANISM_SHARED_MEMORY = 3,
+  // On the host: submissions of one device are held until the other device has signalled.
+  SL_MECHANISM_ENGINE = 4,
+  // By a timeline for each device. The host signals each value on the other ones.
+  SL_MECHANISM_BRIDGE = 5,
+} sl_mechanism;
+
+// The kind of time that the records of a fence write.
+typedef enum {
+  // No time.
+  SL_TIMING_NONE = 0,
+  // A time for intervals between fences of one device. The cheapest one.
+  SL_TIMING_INTERVAL = 1,
+  // A time on the device's clock, which compares with times of other devices and the host.
+  SL_TIMING_CLOCK = 2,
+} sl_timing;
+
+// What an acquire does with the contents of an image.
+typedef enum {
+  // They stay. The image was written and released before.
+  SL_CONTENTS_KEEP = 0,
+  // They are undefined afterwards. For the first use of a new image.
+  SL_CONTENTS_DISCARD = 1,
+} sl_contents;
+
 // A device: the host, a CUDA context or a VkDevice.
 typedef struct {
   // 0 for a null handle.
@@ -99,13 +174,127 @@ typedef struct {
   uint32_t has_uuid;
   // The UUID.
   uint8_t uuid[16];
+  // The name of the device, which ends with a zero byte.
+  char name[SL_NAME_SIZE];
 } sl_device_info;
+
+// vkGetInstanceProcAddr: the same type as PFN_vkGetInstanceProcAddr.
+typedef void (*(*sl_vulkan_loader)(VkInstance instance, const char *name))(void);
+
+// Extensions and features of a VkDevice beyond Vulkan 1.2 and its feature timelineSemaphore.
+//
+// Each field is 0 or 1. Syncline does not use what is 0.
+typedef struct {
+  // The feature hostQueryReset: timestamps on queues of families for transfers alone.
+  uint32_t host_query_reset;
+  // VK_KHR_external_semaphore_fd: timelines shared with CUDA and other VkDevices.
+  uint32_t external_semaphore_fd;
+  // VK_KHR_external_memory_fd: buffers and images shared with CUDA and other VkDevices.
+  uint32_t external_memory_fd;
+  // VK_KHR_calibrated_timestamps or VK_EXT_calibrated_timestamps: exact times on the host.
+  uint32_t calibrated_timestamps;
+} sl_vulkan_enabled;
+
+// What a VkDevice should be created with, so that Syncline can adopt it.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // The number of extensions.
+  uint32_t extension_count;
+  // 1 if uuid is known.
+  uint32_t has_uuid;
+  // The names of the device extensions to enable. They live as long as the program.
+  const char *extensions[SL_VULKAN_EXTENSIONS];
+  // The same, and the feature hostQueryReset, for sl_vulkan_adopt_info.
+  sl_vulkan_enabled enabled;
+  // The UUID of the GPU. CUDA has the same one.
+  uint8_t uuid[16];
+} sl_vulkan_offer;
+
+// A queue of a VkDevice.
+typedef struct {
+  // The queue.
+  VkQueue queue;
+  // The index of its family.
+  uint32_t family;
+  // Its index within the family.
+  uint32_t index;
+} sl_vulkan_queue;
+
+// A VkDevice of the program.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // vkGetInstanceProcAddr, with which the program has found its functions.
+  sl_vulkan_loader get_instance_proc_addr;
+  // The instance, created for Vulkan 1.2 or later.
+  VkInstance instance;
+  // The physical device.
+  VkPhysicalDevice physical_device;
+  // The device, created with the feature timelineSemaphore.
+  VkDevice device;
+  // The queues that Syncline may use. May be null if their number is 0.
+  const sl_vulkan_queue *queues;
+  // Their number. 0 if the program makes all submissions itself.
+  size_t queue_count;
+  // What the device was created with. Vulkan cannot tell it, so it is trusted.
+  sl_vulkan_enabled enabled;
+} sl_vulkan_adopt_info;
+
+// Frees the data of a callback. Called once, on any thread, whether the callback was called or not.
+//
+// It must not throw, and must not jump out of the call.
+typedef void (*sl_drop)(void *data);
+
+// The raw handles of a device of Vulkan.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // vkGetInstanceProcAddr.
+  sl_vulkan_loader get_instance_proc_addr;
+  // The instance.
+  VkInstance instance;
+  // The physical device.
+  VkPhysicalDevice physical_device;
+  // The device.
+  VkDevice device;
+  // What the device was created with.
+  sl_vulkan_enabled enabled;
+} sl_vulkan_handles;
 
 // A queue: a thread of the host, a CUDA stream or a VkQueue.
 typedef struct {
   // 0 for a null handle.
   uint64_t id;
 } sl_queue;
+
+// What is locked.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // The VkQueue, or null. Use it until the lock is freed.
+  VkQueue vulkan_queue;
+  // The index of its family.
+  uint32_t vulkan_family;
+  // Its index within the family.
+  uint32_t vulkan_index;
+  // The CUDA stream, or null. Null is also the legacy default stream.
+  CUstream cuda_stream;
+  // The number of submissions that are held on the host, and would come behind yours.
+  size_t held;
+} sl_lock_info;
+
+// A locked VkQueue, or a CUDA stream that one thread has for itself.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_lock;
+
+// A link: two devices, and how they synchronize.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_link;
 
 // A timeline: a counter of 64 bits that only grows.
 typedef struct {
@@ -121,15 +310,164 @@ typedef struct {
   uint64_t value;
 } sl_point;
 
-// Work of the program. 0 for success. It must not throw, and must not jump out of the call.
+// A claim: the right to signal one value by a submission that the program makes itself.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_claim;
+
+// A submission to a queue.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_submission;
+
+// Work on a thread of the library. 0 for success.
+//
+// It must not throw, and must not jump out of the call.
 typedef int32_t (*sl_work)(void *data);
 
-// Frees the data of a callback. Called once, on any thread, whether the callback was called or not.
-typedef void (*sl_drop)(void *data);
+// What a vkQueueSubmit of the program waits for and signals. All of it lives during the callback.
+//
+// The lists fit into VkSubmitInfo and VkTimelineSemaphoreSubmitInfo without changes. The program
+// may add waits and signals of its own.
+typedef struct {
+  // The size of this structure.
+  size_t size;
+  // The queue to submit to. It is locked during the callback.
+  VkQueue queue;
+  // The number of semaphores to wait for.
+  uint32_t wait_count;
+  // The number of semaphores to signal.
+  uint32_t signal_count;
+  // The semaphores to wait for.
+  const VkSemaphore *waits;
+  // The value to wait for, of each semaphore.
+  const uint64_t *wait_values;
+  // The VkPipelineStageFlags that wait for each semaphore: all. Others may be passed instead.
+  const uint32_t *wait_stages;
+  // The semaphores to signal.
+  const VkSemaphore *signals;
+  // The value of each signal.
+  const uint64_t *signal_values;
+} sl_vulkan_submission;
+
+// Submits to a VkQueue. Returns the VkResult: 0 for success.
+//
+// It must not throw, and must not jump out of the call.
+typedef int32_t (*sl_vulkan_work)(const sl_vulkan_submission *submission, void *data);
+
+// Adds work to a CUDA stream. Returns the CUresult or cudaError_t: 0 for success.
+//
+// It must not throw, and must not jump out of the call.
+typedef int32_t (*sl_cuda_work)(CUstream stream, void *data);
+
+// A fence: a position of a queue that can be recorded again, as a CUevent.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_fence;
+
+// A time or an interval in nanoseconds, and its error.
+typedef struct {
+  // The nanoseconds. Negative for an interval whose end was earlier than its start.
+  int64_t nanoseconds;
+  // The largest distance from the true time in nanoseconds, in both directions.
+  uint64_t error;
+} sl_time;
+
+// A request to write to an eventfd.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_notification;
+
+// A range of memory as one device sees it.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_buffer;
+
+// What a buffer is for the host, Vulkan and CUDA.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // The size of the range in bytes.
+  uint64_t bytes;
+  // Its first byte for the host, or null if the host cannot address it.
+  void *host_pointer;
+  // The VkBuffer, or null.
+  VkBuffer vulkan_buffer;
+  // Where the range begins in the VkBuffer, in bytes.
+  uint64_t vulkan_offset;
+  // The address for kernels of CUDA, or 0: a CUdeviceptr.
+  uint64_t cuda_pointer;
+} sl_buffer_info;
+
+// What an image is like, in the words of VkImageCreateInfo.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // A VkImageType: 0, 1 or 2 for one, two or three dimensions.
+  uint32_t image_type;
+  // 1 for a cube, which has two dimensions and six layers for each cube.
+  uint32_t is_cube;
+  // A VkFormat.
+  uint32_t format;
+  // The width of level 0 in texels.
+  uint32_t width;
+  // The height. 1 for one dimension.
+  uint32_t height;
+  // The depth. 1 unless there are three dimensions.
+  uint32_t depth;
+  // mipLevels, at least 1.
+  uint32_t levels;
+  // arrayLayers, at least 1.
+  uint32_t layers;
+  // VkImageUsageFlags without those of transfers, which every image has.
+  uint32_t usage;
+} sl_image_info;
+
+// An image as one device sees it.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_image;
+
+// The raw handles of an image.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // The VkImage, or null.
+  VkImage vulkan_image;
+  // The array of CUDA with all levels, or null.
+  CUmipmappedArray cuda_array;
+} sl_image_handles;
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// The version of the library: major * 1000000 + minor * 1000 + patch.
+uint32_t sl_version(void);
+
+// The name of a result, such as "SL_ERROR_TIMED_OUT". "unknown" for another number.
+const char *sl_result_name(int32_t result);
+
+// Lists the devices of this machine, and says why a device or an API cannot be used.
+//
+// One line each. Opens no device. Loads the drivers, which may take some 100 ms. Writes at most
+// `size` bytes with the zero byte at the end, and cuts a longer text off. `length`, which may be
+// null, gets the length of the whole text without the zero byte.
+//
+// `buffer` has `size` bytes. It may be null if `size` is 0.
+sl_result sl_report(char *buffer, size_t size, size_t *length);
+
+// The text of the last error on the calling thread, in UTF-8.
+//
+// It has all causes, and for a time-out the signals that are missing. Valid until the next error
+// on this thread. The empty text if no call has failed.
+const char *sl_last_error(void);
 
 // Makes a device of the host. It needs no driver.
 //
@@ -142,76 +480,246 @@ sl_result sl_device_open_host(sl_device *device);
 // of a device's name. Blocks for some 100 ms to open a CUDA context, or some 600 ms for a VkDevice.
 // Free the device with sl_device_free.
 //
-// # Safety
-//
 // `name` is a text that ends with a zero byte.
 sl_result sl_device_open(const char *name, sl_device *device);
 
-// Reads what a device is.
+// Opens the device of an API that has this UUID, such as CUDA's device for the GPU of a VkDevice.
 //
-// # Safety
+// `api` is an sl_api. Blocks as sl_device_open. Each call opens a new, separate device. Free it
+// with sl_device_free. SL_ERROR_UNAVAILABLE with the list of the devices if none has the UUID.
+//
+// `uuid` has 16 bytes.
+sl_result sl_device_open_uuid(uint32_t api, const uint8_t *uuid, sl_device *device);
+
+// Reads what a device is.
 //
 // `info` points to a structure whose size is set.
 sl_result sl_device_get_info(sl_device device, sl_device_info *info);
 
-// Asks the driver whether the device is lost.
+// Asks the driver whether the device is lost: SL_ERROR_DEVICE_LOST. Does not block.
 sl_result sl_device_check(sl_device device);
 
 // Frees a handle of a device. The device lives until all that was made with it is freed.
 sl_result sl_device_free(sl_device device);
 
-// The version of the library: major * 1000000 + minor * 1000 + patch.
-uint32_t sl_version(void);
-
-// The name of a result, such as "SL_ERROR_TIMED_OUT". "unknown" for another number.
-const char *sl_result_name(int32_t result);
-
-// Opens a queue. `label` is a name for error texts, or null. Free it with sl_queue_free.
+// Tells what to create a VkDevice with, so that sl_device_adopt_vulkan can use all of it.
 //
-// # Safety
+// The feature timelineSemaphore is always needed. Everything else may be left out, and its field
+// in sl_vulkan_enabled is then 0. Asks the driver, creates nothing and does not block.
+// SL_ERROR_UNAVAILABLE if no device of this physical device can be adopted; the text says why.
+//
+// The loader is vkGetInstanceProcAddr, and the instance was created for Vulkan 1.2 or later. The
+// physical device is of the instance. `offer` points to a structure whose size is set.
+sl_result sl_vulkan_get_offer(sl_vulkan_loader get_instance_proc_addr,
+                              VkInstance instance,
+                              VkPhysicalDevice physical_device,
+                              sl_vulkan_offer *offer);
+
+// Adopts a VkDevice of the program. The program still owns all of its handles.
+//
+// From now on, until `free_owner` is called, the program uses the adopted queues only under
+// sl_queue_lock, and destroys neither the device nor the instance. `free_owner` is called once
+// with `owner`, on any thread, when nothing of Syncline uses the device any more; also if this
+// call fails. If `free_owner` is null, never destroy the device. Free the handle with
+// sl_device_free.
+//
+// Asks the driver and does not wait for the device. SL_ERROR_UNAVAILABLE for a device without
+// timeline semaphores, or older than Vulkan 1.2.
+//
+// The handles belong together, and what `enabled` names is enabled. `info` points to a structure
+// whose size is set.
+sl_result sl_device_adopt_vulkan(const sl_vulkan_adopt_info *info,
+                                 void *owner,
+                                 sl_drop free_owner,
+                                 sl_device *device);
+
+// Adopts a CUDA context of the program: its own, or the primary one, which the CUDA runtime uses.
+//
+// The program still owns the context. `free_owner` is called once with `owner`, on any thread,
+// when nothing of Syncline uses the context any more; also if this call fails. If `free_owner` is
+// null, never destroy the context. Free the handle with sl_device_free.
+//
+// Loads the CUDA driver, which the environment variable SYNCLINE_CUDA_DRIVER may name.
+// SL_ERROR_UNAVAILABLE if there is none. SL_ERROR_UNSUPPORTED if the process has loaded two CUDA
+// drivers, or for a null context.
+//
+// `context` is a live context, and stays alive until `free_owner` is called.
+sl_result sl_device_adopt_cuda(CUcontext context,
+                               void *owner,
+                               sl_drop free_owner,
+                               sl_device *device);
+
+// The raw handles of a device of Vulkan, adopted or opened by Syncline.
+//
+// They are valid while the device lives. SL_ERROR_UNSUPPORTED for another device.
+//
+// `handles` points to a structure whose size is set.
+sl_result sl_device_get_vulkan(sl_device device, sl_vulkan_handles *handles);
+
+// The context of a CUDA device, adopted or opened by Syncline.
+//
+// It is valid while the device lives. SL_ERROR_UNSUPPORTED for another device.
+sl_result sl_device_get_cuda(sl_device device, CUcontext *context);
+
+// Opens a queue over a VkQueue of a device: one that was adopted, or one of Syncline's.
+//
+// `family` and `index` are those of the VkQueue. `label` is a name for error texts, or null. Free
+// the queue with sl_queue_free. SL_ERROR_UNSUPPORTED if the device has no such queue.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_queue_open_vulkan(sl_device device,
+                               uint32_t family,
+                               uint32_t index,
+                               const char *label,
+                               sl_queue *queue);
+
+// Adopts a CUDA stream of the program, also one of the CUDA runtime.
+//
+// `device` has the stream's context. Null or CU_STREAM_LEGACY is the legacy default stream. The
+// per-thread default stream is refused. Create streams with CU_STREAM_NON_BLOCKING. `free_owner`
+// is called once with `owner`, on any thread, when nothing of Syncline uses the stream any more;
+// also if this call fails. `label` is a name for error texts, or null. Free the queue with
+// sl_queue_free.
+//
+// `stream` is a live stream, and stays alive until `free_owner` is called. A capture of it begins
+// and ends while its queue is locked (sl_queue_lock). `label` is null, or a text that ends with a
+// zero byte.
+sl_result sl_queue_adopt_cuda(sl_device device,
+                              CUstream stream,
+                              const char *label,
+                              void *owner,
+                              sl_drop free_owner,
+                              sl_queue *queue);
+
+// Opens a queue. `kind` is an sl_queue_kind. `label` is a name for error texts, or null.
+//
+// It is a thread, a new CUDA stream, or the least used VkQueue of the kind. There may be any
+// number of queues. Several of them may share one VkQueue. Free the queue with sl_queue_free.
+// SL_ERROR_UNSUPPORTED if the device has no queue of the kind.
 //
 // `label` is null, or a text that ends with a zero byte.
 sl_result sl_queue_open(sl_device device, uint32_t kind, const char *label, sl_queue *queue);
 
-// Submits work to a queue of the host: waits, then `work` on the queue's thread, then signals.
-//
-// Does not block. If a wait is not pending, the submission is held until it is. A result of `work`
-// other than 0 fails the timelines of `signals`. `work` may be null. `free` is called once with
-// `data`, also if this call fails.
-//
-// # Safety
-//
-// The lists have as many elements as their counts say. `work` and `free` may be called on any
-// thread with `data`.
-sl_result sl_queue_submit_host(sl_queue queue,
-                               const sl_point *waits,
-                               size_t wait_count,
-                               const sl_point *signals,
-                               size_t signal_count,
-                               sl_work work,
-                               void *data,
-                               sl_drop free);
-
 // Blocks until a queue has finished all of its submissions, at most `nanoseconds`.
+//
+// What the submissions kept is freed then: the free functions of their data have been called. Do
+// not call it from a callback of the queue.
 sl_result sl_queue_idle(sl_queue queue, uint64_t nanoseconds);
+
+// Blocks until all submissions of a queue are with the driver, at most `nanoseconds`.
+//
+// What the program gives to the driver itself then comes behind them.
+sl_result sl_queue_settle(sl_queue queue, uint64_t nanoseconds);
+
+// The number of submissions of a queue that are held on the host. Does not block.
+sl_result sl_queue_held(sl_queue queue, size_t *count);
 
 // Frees a handle of a queue. Its submissions still run.
 sl_result sl_queue_free(sl_queue queue);
 
-// The text of the last error on the calling thread, in UTF-8.
+// Locks a VkQueue, or takes a CUDA stream for this thread, for calls of the program's own.
 //
-// It has all causes, and for a time-out the signals that are missing. Valid until the next error
-// on this thread. The empty text if no call has failed.
-const char *sl_last_error(void);
+// Until sl_queue_unlock, submissions of Syncline to the same VkQueue or stream are held. The
+// program calls vkQueueSubmit, vkQueuePresentKHR, vkQueueWaitIdle and vkQueueBindSparse with a
+// VkQueue of Syncline's or an adopted one only while it has this lock. A stream needs the lock
+// only if calls of other threads must not come between, and when a capture begins or ends.
+//
+// Blocks while another thread has the lock. Never lock a VkQueue twice on one thread, and not in a
+// callback of sl_queue_submit_vulkan, where it is locked: that is a deadlock. Keep it for a short
+// time. `info` tells what is locked, and may be null. SL_ERROR_UNSUPPORTED for a queue of the
+// host.
+//
+// `info` is null, or points to a structure whose size is set.
+sl_result sl_queue_lock(sl_queue queue, sl_lock_info *info, sl_lock *lock);
 
-// Makes a timeline of a device, which begins at 0.
+// Unlocks what sl_queue_lock has locked, and frees the lock.
+//
+// Call it on the thread that has locked; another one gets SL_ERROR_INVALID_ARGUMENT, and the lock
+// stays. Submissions that were held for the lock go to the driver on this thread.
+sl_result sl_queue_unlock(sl_lock lock);
+
+// The name of an sl_mechanism in words, such as "through the engine on the host".
+//
+// "unknown" for another number. The text lives as long as the program.
+const char *sl_mechanism_name(uint32_t mechanism);
+
+// Links two devices of one GPU natively: signals pass between them without a host thread.
+//
+// Both directions are linked. SL_ERROR_UNSUPPORTED if the devices cannot share a timeline; the
+// text says why. May make driver calls, and does not wait for a device. Free the link with
+// sl_link_free.
+sl_result sl_link_share(sl_device left, sl_device right, sl_link *link);
+
+// Links any two devices: natively if they can be, and else through the host.
+//
+// sl_link_mechanism and sl_link_why tell which, and why. Pass the Vulkan device first if you make
+// submissions of your own to it: then every timeline of the link is a VkSemaphore. Free the link
+// with sl_link_free.
+sl_result sl_link_connect(sl_device left, sl_device right, sl_link *link);
+
+// How the devices of a link synchronize, as an sl_mechanism.
+sl_result sl_link_mechanism(sl_link link, uint32_t *mechanism);
+
+// Why a link has its mechanism, as a text.
+//
+// Writes at most `size` bytes with the zero byte at the end, and cuts a longer text off. `length`,
+// which may be null, gets the length of the whole text without the zero byte.
+//
+// `buffer` has `size` bytes. It may be null if `size` is 0.
+sl_result sl_link_why(sl_link link, char *buffer, size_t size, size_t *length);
+
+// Makes a timeline for queues of both devices of a link. It begins at `initial`.
 //
 // `label` is a name for error texts, or null. Free the timeline with sl_timeline_free.
 //
-// # Safety
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_link_timeline(sl_link link,
+                           const char *label,
+                           uint64_t initial,
+                           sl_timeline *timeline);
+
+// Frees a link. Its timelines and buffers live on.
+sl_result sl_link_free(sl_link link);
+
+// Makes a timeline of a device, which begins at `initial`.
+//
+// Queues of other devices may wait for it and signal it, through the host. sl_link_timeline makes
+// one for two devices, without the host if possible. `label` is a name for error texts, or null.
+// Free the timeline with sl_timeline_free.
 //
 // `label` is null, or a text that ends with a zero byte.
-sl_result sl_timeline_make(sl_device device, const char *label, sl_timeline *timeline);
+sl_result sl_timeline_make(sl_device device,
+                           const char *label,
+                           uint64_t initial,
+                           sl_timeline *timeline);
+
+// Makes a timeline whose points have the time at which they were reached (sl_point_time).
+//
+// As sl_timeline_make. The first call on a device makes its clock, which takes milliseconds, or up
+// to a second while the device is busy.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_timeline_make_clocked(sl_device device,
+                                   const char *label,
+                                   uint64_t initial,
+                                   sl_timeline *timeline);
+
+// Makes another handle of a timeline, for another owner. Each handle is freed once.
+sl_result sl_timeline_clone(sl_timeline timeline, sl_timeline *clone);
+
+// The VkSemaphore of a timeline on a Vulkan device, for a submission that signals a claim.
+//
+// Syncline destroys it: free the timeline after the submission has finished.
+// SL_ERROR_UNSUPPORTED if the timeline has none there: make it by a link whose first device is
+// this one.
+sl_result sl_timeline_vk_semaphore(sl_timeline timeline, sl_device device, VkSemaphore *semaphore);
+
+// The VkSemaphore with which a submission of the program waits for a point.
+//
+// The submission waits for the value of the point. SL_ERROR_NOT_READY while the point is not
+// pending, because a driver that gets the wait first could block the signal: call
+// sl_point_wait_pending before. For the rest see sl_timeline_vk_semaphore.
+sl_result sl_point_vk_semaphore(sl_point point, sl_device device, VkSemaphore *semaphore);
 
 // Signals a value from the host. It must be above the present one, and not claimed.
 //
@@ -219,8 +727,6 @@ sl_result sl_timeline_make(sl_device device, const char *label, sl_timeline *tim
 sl_result sl_timeline_signal(sl_timeline timeline, uint64_t value);
 
 // Fails a timeline: all present and later waits for values that are not reached end with an error.
-//
-// # Safety
 //
 // `reason` is null, or a text that ends with a zero byte. It is in the error of the waits.
 sl_result sl_timeline_fail(sl_timeline timeline, const char *reason);
@@ -250,17 +756,367 @@ sl_result sl_point_wait_pending(sl_point point, uint64_t nanoseconds);
 
 // Blocks until all points are reached, at most `nanoseconds`.
 //
-// # Safety
-//
 // `points` has `count` elements.
 sl_result sl_wait_all(const sl_point *points, size_t count, uint64_t nanoseconds);
 
 // Blocks until one of the points is reached, at most `nanoseconds`. `index` is its place.
 //
-// # Safety
-//
 // `points` has `count` elements.
 sl_result sl_wait_any(const sl_point *points, size_t count, uint64_t nanoseconds, size_t *index);
+
+// Claims a value for a submission that the program makes itself.
+//
+// Only the claim may signal the value now. The submission waits for the predecessor of the claim
+// (sl_claim_predecessor) and signals the value. `waited` is the highest value of the same timeline
+// that the submission also waits for, or 0. Free the claim with sl_claim_free.
+//
+// Does not block. SL_ERROR_INVALID_VALUE if the value is claimed already or reached, and
+// SL_ERROR_UNSUPPORTED for a timeline of the host, which no driver signals.
+sl_result sl_timeline_claim(sl_timeline timeline, uint64_t value, uint64_t waited, sl_claim *claim);
+
+// The value before a claim. The submission waits for it.
+//
+// The wait is not needed if the same queue of the driver signals that value.
+sl_result sl_claim_predecessor(sl_claim claim, uint64_t *value);
+
+// Blocks until the predecessor of a claim is pending, at most `nanoseconds`.
+//
+// Then the program's submission may go to the driver. If it goes earlier, the signals could come
+// out of order.
+sl_result sl_claim_wait_ready(sl_claim claim, uint64_t nanoseconds);
+
+// Says that the submission of a claim is with the driver of `device`. Its value is pending now.
+//
+// Submissions that were held for the value go to their drivers on the calling thread. If `device`
+// is lost, the timeline fails. A null `device` stands for any device of the timeline. Call it
+// after a successful submission and before sl_claim_free. A second call does nothing.
+//
+// SL_ERROR_NOT_READY if the predecessor is not pending (sl_claim_wait_ready). SL_ERROR_UNSUPPORTED
+// for a timeline of a CUDA device, for which sl_claim_submit_cuda is. After an error the claim is
+// as before.
+sl_result sl_claim_submitted(sl_claim claim, sl_device device);
+
+// Signals a claimed value behind all that the program has added to a CUDA stream.
+//
+// `device` is a CUDA device, and `timeline` the one of the claim. The call adds the signal to the
+// stream, and says that the claim is submitted: sl_claim_submitted is not needed. It blocks while
+// another thread submits to the stream or has locked it. `stream` need not be adopted, and must
+// not be the per-thread default stream.
+//
+// SL_ERROR_NOT_READY if the predecessor is not pending (sl_claim_wait_ready). SL_ERROR_CAPTURE
+// while the stream is captured. After an error the claim is as before.
+//
+// `stream` is a live stream of the device's context, or null for the legacy default stream. No
+// other thread begins or ends a capture of it during the call, except while it has the stream
+// locked.
+sl_result sl_claim_submit_cuda(sl_claim claim,
+                               sl_timeline timeline,
+                               sl_device device,
+                               CUstream stream);
+
+// Frees a claim. If it was not submitted, it is withdrawn: its value can be claimed again.
+//
+// Never free it between a successful submission and sl_claim_submitted: the driver would signal a
+// value that something else may claim.
+sl_result sl_claim_free(sl_claim claim);
+
+// Submits waits and signals without work, to a queue of any device.
+//
+// Does not block. If a wait is not pending, the submission is held until it is. If a timeline of
+// the waits fails, those of the signals fail with the same cause. A point that a submission
+// signals is above all values of its timeline that are reached or claimed.
+//
+// `free` is called once with `data` after the submission has finished, or when it is known never
+// to run, also if this call fails. So it also tells when earlier work of the queue has finished.
+// `submission`, which may be null, gets a handle for sl_submission_wait.
+//
+// The lists have as many elements as their counts say. `free` may be called on any thread.
+sl_result sl_queue_submit(sl_queue queue,
+                          const sl_point *waits,
+                          size_t wait_count,
+                          const sl_point *signals,
+                          size_t signal_count,
+                          void *data,
+                          sl_drop free,
+                          sl_submission *submission);
+
+// Submits work to a queue of the host: waits, then `work` on the queue's thread, then signals.
+//
+// Does not block. If a wait is not pending, the submission is held until it is. A result of `work`
+// other than 0 fails the timelines of `signals`. `work` may call the library, and must not wait for
+// what comes after it on the queue.
+//
+// `free` is called once with `data` after `work`, or when `work` is known never to be called, also
+// if this call fails. `submission`, which may be null, gets a handle for sl_submission_wait.
+//
+// The lists have as many elements as their counts say. `work` and `free` may be called on any
+// thread with `data`.
+sl_result sl_queue_submit_host(sl_queue queue,
+                               const sl_point *waits,
+                               size_t wait_count,
+                               const sl_point *signals,
+                               size_t signal_count,
+                               sl_work work,
+                               void *data,
+                               sl_drop free,
+                               sl_submission *submission);
+
+// Submits by a vkQueueSubmit of the program's own, which `work` makes.
+//
+// Does not block. `work` is called once, when all waits may go to the driver: on this thread
+// during the call, or later on the thread that releases the submission. The VkQueue is locked
+// meanwhile. `work` makes one or more submissions that wait for all waits of its
+// sl_vulkan_submission and then make all of its signals. A missing signal shows as a time-out. It
+// must not block, must not lock the queue, and must not submit to it through Syncline. If it
+// returns another number than 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if
+// the submission was held, the timelines of the signals fail.
+//
+// `free` is called once with `data` after the submission has finished, or when it is known never
+// to run, also if this call fails. So it may free command buffers. It is called by a later call of
+// the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
+// `submission`, which may be null, gets a handle for sl_submission_wait.
+//
+// The lists have as many elements as their counts say. `work` and `free` may be called on any
+// thread with `data`. `work` submits only what is valid, and what it uses lives until `free`.
+sl_result sl_queue_submit_vulkan(sl_queue queue,
+                                 const sl_point *waits,
+                                 size_t wait_count,
+                                 const sl_point *signals,
+                                 size_t signal_count,
+                                 sl_vulkan_work work,
+                                 void *data,
+                                 sl_drop free,
+                                 sl_submission *submission);
+
+// Submits by calls of the program's own on a CUDA stream, which `work` makes.
+//
+// Does not block. `work` is called once, when all waits may go to the driver: on this thread
+// during the call, or later on the thread that releases the submission. The device's context is
+// current meanwhile. The commands that it adds to the stream run after the waits and before the
+// signals. `commands` is their largest number: launches, copies, fills, and nodes of graphs. At
+// most 500 are allowed. `work` must not block, and must not submit to the queue through Syncline.
+// If it returns another number than 0, the submission is refused: this call returns
+// SL_ERROR_WORK, or, if the submission was held, the timelines of the signals fail.
+//
+// `free` is called once with `data` after the submission has finished, or when it is known never
+// to run, also if this call fails. It is called by a later call of the queue or the device:
+// sl_queue_idle makes sure. `submission`, which may be null, gets a handle for sl_submission_wait.
+//
+// The lists have as many elements as their counts say. `work` and `free` may be called on any
+// thread with `data`. What the commands use lives until `free`.
+sl_result sl_queue_submit_cuda(sl_queue queue,
+                               const sl_point *waits,
+                               size_t wait_count,
+                               const sl_point *signals,
+                               size_t signal_count,
+                               uint32_t commands,
+                               sl_cuda_work work,
+                               void *data,
+                               sl_drop free,
+                               sl_submission *submission);
+
+// Whether a submission was held when its call returned. It is released by itself.
+sl_result sl_submission_was_held(sl_submission submission, bool *held);
+
+// Blocks until the driver has a submission, or it is known never to run, at most `nanoseconds`.
+//
+// Call it before anything that relies on the submission's work alone, such as presenting an image
+// that it draws. SL_ERROR_FAILED if the submission did not run; the text has the cause.
+sl_result sl_submission_wait_submitted(sl_submission submission, uint64_t nanoseconds);
+
+// Blocks until a submission and all before it on its queue are finished, at most `nanoseconds`.
+//
+// Also returns SL_SUCCESS if the submission was skipped: sl_submission_wait_submitted tells.
+sl_result sl_submission_wait_finished(sl_submission submission, uint64_t nanoseconds);
+
+// Frees a handle of a submission, which still runs.
+sl_result sl_submission_free(sl_submission submission);
+
+// Makes a fence for queues of a device. It is complete until it is recorded.
+//
+// `timing` is an sl_timing. With SL_TIMING_CLOCK the first call on a device makes its clock, which
+// takes milliseconds, or up to a second while the device is busy. `label` is a name for error
+// texts, or null. Free the fence with sl_fence_free.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_fence_make(sl_device device, uint32_t timing, const char *label, sl_fence *fence);
+
+// Makes a fence for the latest record of a CUDA event of the program.
+//
+// Later records of the event do not move the fence. The event is used during the call only. The
+// fence cannot be recorded. Free it with sl_fence_free.
+//
+// `event` is a live event of this process, and its latest record was not in a stream capture.
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_fence_adopt_cuda(sl_device device, CUevent event, const char *label, sl_fence *fence);
+
+// Records a fence at the present position of a queue, behind held submissions too.
+//
+// Waits for an earlier record stay as they are. Does not block. SL_ERROR_UNSUPPORTED for a fence
+// of another device, and for a fence with times if the queue writes none.
+sl_result sl_queue_record(sl_queue queue, sl_fence fence);
+
+// Makes all later submissions of a queue wait for a fence as it is now. Does not block.
+//
+// The queue may be of any device.
+sl_result sl_queue_wait_fence(sl_queue queue, sl_fence fence);
+
+// Whether everything before the last record of a fence has finished. Does not block.
+//
+// True for a fence that was never recorded.
+sl_result sl_fence_is_complete(sl_fence fence, bool *complete);
+
+// Blocks until the record that a fence holds at the call is complete, at most `nanoseconds`.
+sl_result sl_fence_wait(sl_fence fence, uint64_t nanoseconds);
+
+// The time on the device from one fence to another, in nanoseconds. Does not block.
+//
+// Negative if `start` is the later one. Both are of one device and one sl_timing, recorded and
+// complete. SL_ERROR_NOT_READY if one of them is not, and SL_ERROR_NO_TIME for fences without
+// times or with different ones.
+sl_result sl_fence_elapsed(sl_fence start, sl_fence end, int64_t *nanoseconds);
+
+// The time of a fence's last record on the host's clock, CLOCK_MONOTONIC.
+//
+// The fence has SL_TIMING_CLOCK, and is recorded and complete. May sample the device's clock,
+// which takes about a millisecond. A Vulkan driver that does not read CLOCK_MONOTONIC gives
+// CLOCK_MONOTONIC_RAW.
+sl_result sl_fence_time(sl_fence fence, sl_time *time);
+
+// The interval between two fences with SL_TIMING_CLOCK, which may be of different devices.
+//
+// Its error is smaller than that of the difference of two sl_fence_time if both are of one clock,
+// as those of CUDA and Vulkan on one GPU may be. May sample the clocks, which takes about a
+// millisecond.
+sl_result sl_fence_since(sl_fence start, sl_fence end, sl_time *time);
+
+// The time at which a point was reached, on the host's clock, as sl_fence_time gives it.
+//
+// The timeline was made by sl_timeline_make_clocked. SL_ERROR_NOT_READY before the point is
+// reached, and SL_ERROR_NO_TIME if its signal has no time: it was a claim, it is the initial
+// value, or it was too long ago.
+sl_result sl_point_time(sl_point point, sl_time *time);
+
+// Frees a handle of a fence. Waits for it stay.
+sl_result sl_fence_free(sl_fence fence);
+
+// Adds 1 to an eventfd once a point is reached, or once it is known that it never will be.
+//
+// sl_point_is_reached tells which. If that is so already, this call adds it. After success the
+// descriptor is the library's, which closes it: pass a duplicate to keep one, or to use one
+// eventfd for several points. After an error it is still the program's. Does not block.
+//
+// `notification` gets a handle with which the request can be cancelled. If it is null, the request
+// stays as long as the timeline. SL_ERROR_UNSUPPORTED if the descriptor is not an eventfd.
+//
+// `eventfd` is an open descriptor that the program owns, and that nothing else closes.
+sl_result sl_point_notify(sl_point point, int32_t eventfd, sl_notification *notification);
+
+// Cancels a request, and closes its descriptor.
+//
+// If another thread is adding to the eventfd at that moment, that thread closes it afterwards.
+sl_result sl_notification_free(sl_notification notification);
+
+// Makes memory that both devices of a link use, and a view of it for each.
+//
+// `bytes` is a multiple of 4. It is one allocation: Vulkan or CUDA exports it, or one of the
+// devices is the host. Order all accesses with timelines of the link. Free both views with
+// sl_buffer_free; the last one frees the memory, once no submission uses it. May take
+// milliseconds. SL_ERROR_UNSUPPORTED if the devices have no memory in common: make two by
+// sl_buffer_make, and copy with sl_buffer_copy.
+sl_result sl_link_buffer(sl_link link, uint64_t bytes, sl_buffer *left, sl_buffer *right);
+
+// Makes memory of a device that the host can address, filled with zeroes.
+//
+// `bytes` is a multiple of 4. Free it with sl_buffer_free. May take milliseconds.
+sl_result sl_buffer_make(sl_device device, uint64_t bytes, sl_buffer *buffer);
+
+// Makes a view of a range of a buffer, which keeps its memory. Free it with sl_buffer_free.
+//
+// `offset` and `bytes` are multiples of 4.
+sl_result sl_buffer_view(sl_buffer buffer, uint64_t offset, uint64_t bytes, sl_buffer *view);
+
+// Reads the raw handles of a buffer. They are valid while a handle of the buffer lives.
+//
+// A submission of the program does not keep the memory: free the buffer after it has finished, for
+// example in the free function of its data.
+//
+// `info` points to a structure whose size is set.
+sl_result sl_buffer_get_info(sl_buffer buffer, sl_buffer_info *info);
+
+// Copies a buffer to another one on the calling thread. The host can address both.
+//
+// It orders nothing: wait for the writes before, and submit the reads after. The buffers are
+// equally large.
+sl_result sl_buffer_copy(sl_buffer from, sl_buffer to);
+
+// The barrier with which commands of the program acquire a buffer from CUDA or another VkDevice.
+//
+// `family` is the queue family that the commands are for. `barrier` is a VkBufferMemoryBarrier or
+// a VkBufferMemoryBarrier2 whose sType is set. All fields are filled in; pNext becomes null. The
+// barrier belongs at the beginning of the commands, with all stages on both sides. `needed` is
+// false for memory that is not shared, and the barrier is then left alone.
+//
+// `barrier` points to the structure that its sType names.
+sl_result sl_buffer_acquire_barrier(sl_buffer buffer, uint32_t family, void *barrier, bool *needed);
+
+// The barrier that releases a buffer to CUDA or another VkDevice, at the end of the commands.
+//
+// See sl_buffer_acquire_barrier.
+//
+// `barrier` points to the structure that its sType names.
+sl_result sl_buffer_release_barrier(sl_buffer buffer, uint32_t family, void *barrier, bool *needed);
+
+// Frees a view of memory. The last view frees the memory once no submission of Syncline uses it.
+sl_result sl_buffer_free(sl_buffer buffer);
+
+// Makes an image that both devices of a link use, and a view of it for each.
+//
+// Vulkan makes it in memory of its own, and the other device imports it. Its contents are
+// undefined: the first acquire discards them. Free both views with sl_image_free. May take
+// milliseconds. SL_ERROR_UNSUPPORTED names the property that the devices do not share.
+//
+// `info` points to a structure whose size is set.
+sl_result sl_link_image(sl_link link, const sl_image_info *info, sl_image *left, sl_image *right);
+
+// Reads the raw handles of an image. They are valid while a handle of the image lives.
+//
+// See sl_buffer_get_info.
+//
+// `handles` points to a structure whose size is set.
+sl_result sl_image_get_handles(sl_image image, sl_image_handles *handles);
+
+// The barrier with which commands of the program acquire an image from CUDA or another VkDevice.
+//
+// `contents` is an sl_contents, and `layout` the VkImageLayout that the commands need. `barrier`
+// is a VkImageMemoryBarrier or a VkImageMemoryBarrier2 whose sType is set. For the rest see
+// sl_buffer_acquire_barrier. An image always needs the barrier. After the first acquire of a new
+// image, call sl_image_note_contents.
+//
+// `barrier` points to the structure that its sType names.
+sl_result sl_image_acquire_barrier(sl_image image,
+                                   uint32_t family,
+                                   uint32_t contents,
+                                   int32_t layout,
+                                   void *barrier);
+
+// The barrier that releases an image to CUDA or another VkDevice, at the end of the commands.
+//
+// `layout` is the VkImageLayout that the commands leave it in. See sl_image_acquire_barrier.
+//
+// `barrier` points to the structure that its sType names.
+sl_result sl_image_release_barrier(sl_image image, uint32_t family, int32_t layout, void *barrier);
+
+// Says that commands of the program were submitted which acquire a new image and release it.
+//
+// After that, later acquires may keep the contents.
+//
+// The commands have the barriers of sl_image_acquire_barrier and sl_image_release_barrier. Later
+// submissions that use the image wait for them.
+sl_result sl_image_note_contents(sl_image image);
+
+// Frees a view of an image. The last view frees it once no submission of Syncline uses it.
+sl_result sl_image_free(sl_image image);
 
 #ifdef __cplusplus
 }  // extern "C"

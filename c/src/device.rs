@@ -3,11 +3,11 @@
 use std::ffi::c_char;
 
 use syncline::backend::Device as _;
-use syncline::info::BackendKind;
-use syncline::{Device, Inventory, ProbeOptions, host};
+use syncline::info::{BackendKind, Uuid};
+use syncline::{Device, Error, Found, Inventory, ProbeOptions, host};
 
 use crate::handle::{Handle, sl_device};
-use crate::result::{Refused, call, out, sl_result, text};
+use crate::result::{Refused, call, cut_off, info_out, out, sl_result, text};
 
 /// An API.
 #[repr(C)]
@@ -20,6 +20,19 @@ pub enum sl_api {
     /// Vulkan.
     SL_API_VULKAN = 2,
 }
+
+impl sl_api {
+    pub(crate) const fn of(backend: BackendKind) -> Self {
+        match backend {
+            BackendKind::Cuda => Self::SL_API_CUDA,
+            BackendKind::Vulkan => Self::SL_API_VULKAN,
+            _ => Self::SL_API_HOST,
+        }
+    }
+}
+
+/// The bytes of a device's name in sl_device_info.
+pub const SL_NAME_SIZE: usize = 256;
 
 /// What a device is.
 #[repr(C)]
@@ -35,6 +48,8 @@ pub struct sl_device_info {
     pub has_uuid: u32,
     /// The UUID.
     pub uuid: [u8; 16],
+    /// The name of the device, which ends with a zero byte.
+    pub name: [c_char; SL_NAME_SIZE],
 }
 
 /// Makes a device of the host. It needs no driver.
@@ -69,6 +84,47 @@ pub unsafe extern "C" fn sl_device_open(name: *const c_char, device: *mut sl_dev
     })
 }
 
+/// Opens the device of an API that has this UUID, such as CUDA's device for the GPU of a VkDevice.
+///
+/// `api` is an sl_api. Blocks as sl_device_open. Each call opens a new, separate device. Free it
+/// with sl_device_free. SL_ERROR_UNAVAILABLE with the list of the devices if none has the UUID.
+///
+/// # Safety
+///
+/// `uuid` has 16 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_device_open_uuid(
+    api: u32,
+    uuid: *const u8,
+    device: *mut sl_device,
+) -> sl_result {
+    call(|| {
+        let device = out(device, "device")?;
+        let kind = match api {
+            api if api == sl_api::SL_API_CUDA as u32 => BackendKind::Cuda,
+            api if api == sl_api::SL_API_VULKAN as u32 => BackendKind::Vulkan,
+            other => return Err(Refused::argument("api", format!("is {other}"))),
+        };
+        // SAFETY: by the contract of this function.
+        let uuid = unsafe { uuid.cast::<[u8; 16]>().as_ref() };
+        let uuid = Uuid(*uuid.ok_or_else(|| Refused::argument("uuid", "is null"))?);
+        let inventory = Inventory::probe(&ProbeOptions::default());
+        let found = inventory
+            .devices()
+            .iter()
+            .find(|found| found.info().backend == kind && found.info().uuid == Some(uuid));
+        let Some(found) = found else {
+            // Says why the API cannot be used at all, if that is so.
+            inventory.select(kind.name())?;
+            let infos = inventory.devices().iter().map(Found::info);
+            let asked = format!("{kind} with the UUID {uuid}");
+            return Err(Error::no_device_among(&asked, infos).into());
+        };
+        device.set(sl_device::new(found.open()?));
+        Ok(())
+    })
+}
+
 /// Reads what a device is.
 ///
 /// # Safety
@@ -81,29 +137,28 @@ pub unsafe extern "C" fn sl_device_get_info(
 ) -> sl_result {
     call(|| {
         // SAFETY: by the contract of this function.
-        let place = unsafe { info.as_mut() };
-        let place = place.ok_or_else(|| Refused::argument("info", "is null"))?;
-        let size = size_of::<sl_device_info>();
-        if place.size < size {
-            let what = format!("has the size {}, and this version has {size}", place.size);
-            return Err(Refused::argument("info", what));
-        }
+        let place = unsafe { info_out(info, "info")? };
         let device = device.get()?;
         let info = device.info();
-        let api = match info.backend {
-            BackendKind::Cuda => sl_api::SL_API_CUDA,
-            BackendKind::Vulkan => sl_api::SL_API_VULKAN,
-            _ => sl_api::SL_API_HOST,
-        };
-        place.api = api as u32;
-        place.is_software = u32::from(info.software);
-        place.has_uuid = u32::from(info.uuid.is_some());
-        place.uuid = info.uuid.map_or([0; 16], |uuid| uuid.0);
+        let mut name = [0; SL_NAME_SIZE];
+        // One byte stays 0.
+        let text = cut_off(&info.name, SL_NAME_SIZE - 1);
+        for (to, byte) in name.iter_mut().zip(text.bytes()) {
+            *to = byte as c_char;
+        }
+        place.set(sl_device_info {
+            size: size_of::<sl_device_info>(),
+            api: sl_api::of(info.backend) as u32,
+            is_software: u32::from(info.software),
+            has_uuid: u32::from(info.uuid.is_some()),
+            uuid: info.uuid.map_or([0; 16], |uuid| uuid.0),
+            name,
+        });
         Ok(())
     })
 }
 
-/// Asks the driver whether the device is lost.
+/// Asks the driver whether the device is lost: SL_ERROR_DEVICE_LOST. Does not block.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_device_check(device: sl_device) -> sl_result {
     call(|| Ok(device.get()?.check()?))

@@ -7,20 +7,26 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use slotmap::{Key, KeyData, SlotMap};
-use syncline::{Device, Queue, Timeline};
+use syncline::{Buffer, Device, Fence, Image, Link, Queue, Timeline, wait::Notification};
 
+use crate::claim::ClaimOfC;
+use crate::lock::Lock;
 use crate::result::Refused;
+use crate::submit::Submission;
 
 /// The objects of one kind that C has handles of.
 pub(crate) struct Table<K: Key, T> {
     kind: &'static str,
+    /// In the highest byte of its handles. So a handle of another kind is refused.
+    tag: u64,
     objects: RwLock<Option<SlotMap<K, Arc<T>>>>,
 }
 
 impl<K: Key, T> Table<K, T> {
-    const fn new(kind: &'static str) -> Self {
+    const fn new(kind: &'static str, tag: u8) -> Self {
         Self {
             kind,
+            tag: (tag as u64) << 56,
             objects: RwLock::new(None),
         }
     }
@@ -29,29 +35,39 @@ impl<K: Key, T> Table<K, T> {
     fn add(&self, object: T) -> u64 {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let objects = objects.get_or_insert_with(SlotMap::with_key);
-        objects.insert(Arc::new(object)).data().as_ffi()
+        objects.insert(Arc::new(object)).data().as_ffi() ^ self.tag
+    }
+
+    fn key(&self, id: u64) -> K {
+        KeyData::from_ffi(id ^ self.tag).into()
     }
 
     /// The object of handle `id`.
     fn get(&self, id: u64) -> Result<Arc<T>, Refused> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         let found = objects.as_ref();
-        let found = found.and_then(|objects| objects.get(KeyData::from_ffi(id).into()));
+        let found = found.and_then(|objects| objects.get(self.key(id)));
         found.cloned().ok_or(Refused::Handle {
             kind: self.kind,
             id,
         })
     }
 
-    /// Takes the object of handle `id` out.
-    fn remove(&self, id: u64) -> Result<Arc<T>, Refused> {
+    /// Takes the object of handle `id` out, unless `check` refuses it.
+    fn remove(
+        &self,
+        id: u64,
+        check: impl FnOnce(&T) -> Result<(), Refused>,
+    ) -> Result<Arc<T>, Refused> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        let found = objects.as_mut();
-        let found = found.and_then(|objects| objects.remove(KeyData::from_ffi(id).into()));
-        found.ok_or(Refused::Handle {
+        let missing = || Refused::Handle {
             kind: self.kind,
             id,
-        })
+        };
+        let objects = objects.as_mut().ok_or_else(missing)?;
+        let key = self.key(id);
+        check(objects.get(key).ok_or_else(missing)?)?;
+        objects.remove(key).ok_or_else(missing)
     }
 }
 
@@ -67,7 +83,18 @@ pub(crate) trait Handle: Copy {
 
     /// # Errors
     /// Same errors as [`Handle::get`]. A null handle is freed without an effect.
-    fn free(self) -> Result<(), Refused>;
+    fn free(self) -> Result<(), Refused> {
+        self.free_if(|_| Ok(()))
+    }
+
+    /// Frees the handle, unless `check` refuses it.
+    ///
+    /// # Errors
+    /// Same errors as [`Handle::free`], and that of `check`.
+    fn free_if(
+        self,
+        check: impl FnOnce(&Self::Object) -> Result<(), Refused>,
+    ) -> Result<(), Refused>;
 }
 
 // Not made by the macro, which the generator of the header does not expand.
@@ -88,6 +115,22 @@ pub struct sl_queue {
     pub id: u64,
 }
 
+/// A locked VkQueue, or a CUDA stream that one thread has for itself.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_lock {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// A link: two devices, and how they synchronize.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_link {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
 /// A timeline: a counter of 64 bits that only grows.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,11 +139,59 @@ pub struct sl_timeline {
     pub id: u64,
 }
 
+/// A claim: the right to signal one value by a submission that the program makes itself.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_claim {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// A submission to a queue.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_submission {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// A fence: a position of a queue that can be recorded again, as a CUevent.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_fence {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// A request to write to an eventfd.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_notification {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// A range of memory as one device sees it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_buffer {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// An image as one device sees it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_image {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
 macro_rules! handles {
-    ($($name:ident: $object:ty, $key:ident, $table:ident, $kind:literal;)+) => {$(
+    ($($name:ident: $object:ty, $key:ident, $table:ident, $kind:literal, $tag:literal;)+) => {$(
         slotmap::new_key_type! { struct $key; }
 
-        static $table: Table<$key, $object> = Table::new($kind);
+        static $table: Table<$key, $object> = Table::new($kind, $tag);
 
         impl Handle for $name {
             type Object = $object;
@@ -114,9 +205,13 @@ macro_rules! handles {
                 $table.get(self.id)
             }
 
-            fn free(self) -> Result<(), Refused> {
+            fn free_if(
+                self,
+                check: impl FnOnce(&$object) -> Result<(), Refused>,
+            ) -> Result<(), Refused> {
                 if self.id != 0 {
-                    drop($table.remove(self.id)?);
+                    // The object ends after the table is unlocked: its end may call the program.
+                    drop($table.remove(self.id, check)?);
                 }
                 Ok(())
             }
@@ -125,7 +220,15 @@ macro_rules! handles {
 }
 
 handles! {
-    sl_device: Device, DeviceKey, DEVICES, "device";
-    sl_queue: Queue, QueueKey, QUEUES, "queue";
-    sl_timeline: Timeline, TimelineKey, TIMELINES, "timeline";
+    sl_device: Device, DeviceKey, DEVICES, "device", 1;
+    sl_queue: Queue, QueueKey, QUEUES, "queue", 2;
+    sl_lock: Lock, LockKey, LOCKS, "lock", 3;
+    sl_link: Link, LinkKey, LINKS, "link", 4;
+    sl_timeline: Timeline, TimelineKey, TIMELINES, "timeline", 5;
+    sl_claim: ClaimOfC, ClaimKey, CLAIMS, "claim", 6;
+    sl_submission: Submission, SubmissionKey, SUBMISSIONS, "submission", 7;
+    sl_fence: Fence, FenceKey, FENCES, "fence", 8;
+    sl_notification: Notification, NotificationKey, NOTIFICATIONS, "notification", 9;
+    sl_buffer: Buffer, BufferKey, BUFFERS, "buffer", 10;
+    sl_image: Image, ImageKey, IMAGES, "image", 11;
 }

@@ -6,10 +6,16 @@
 //! |---|---|
 //! | `handle` | handles as C has them, and the tables behind them |
 //! | `result` | result codes, the last error of a thread, and the guard around each call |
-//! | `library` | version and names |
-//! | `device` | devices: the host's, and those of the machine |
-//! | `timeline` | timelines: make, signal, fail, query, wait |
-//! | `queue` | queues, and submissions with a callback |
+//! | `raw` | handles of Vulkan and CUDA |
+//! | `library` | version, names, and the devices of the machine |
+//! | `device`, `adopt` | devices: the host's, those of the machine, and those of the program |
+//! | `queue`, `lock` | queues, and their lock for calls of the program's own |
+//! | `link` | two devices, and how they synchronize |
+//! | `timeline`, `claim` | timelines: make, signal, fail, query, wait; claims |
+//! | `submit` | submissions with a callback, and empty ones |
+//! | `fence` | fences and times |
+//! | `notify` | points and an event loop |
+//! | `memory` | memory and images |
 
 #![expect(
     non_camel_case_types,
@@ -17,16 +23,52 @@
 )]
 #![allow(unsafe_code, reason = "the border to C")]
 
-mod device;
-mod handle;
+// In the order of the header.
+mod raw;
+
 mod library;
-mod queue;
+
 mod result;
+
+mod handle;
+
+mod device;
+
+mod adopt;
+
+mod queue;
+
+mod lock;
+
+mod link;
+
 mod timeline;
 
+mod claim;
+
+mod submit;
+
+mod fence;
+
+mod notify;
+
+mod memory;
+
+pub use adopt::*;
+pub use claim::*;
 pub use device::*;
-pub use handle::{sl_device, sl_queue, sl_timeline};
+pub use fence::*;
+pub use handle::{
+    sl_buffer, sl_claim, sl_device, sl_fence, sl_image, sl_link, sl_lock, sl_notification,
+    sl_queue, sl_submission, sl_timeline,
+};
 pub use library::*;
+pub use link::*;
+pub use lock::*;
+pub use memory::*;
+pub use notify::*;
 pub use queue::*;
+pub use raw::*;
 pub use result::{sl_last_error, sl_result};
+pub use submit::*;
 pub use timeline::*;

@@ -1,8 +1,11 @@
-//! Version and names.
+//! Version, names, and the devices of the machine.
 
 use std::ffi::c_char;
+use std::fmt::Write as _;
 
-use crate::result::sl_result;
+use syncline::{Inventory, ProbeOptions};
+
+use crate::result::{call, sl_result, text_out};
 
 /// The major version of the header. A program and a library of different major versions do not fit.
 pub const SL_VERSION_MAJOR: u32 = 0;
@@ -37,4 +40,41 @@ pub extern "C" fn sl_result_name(result: i32) -> *const c_char {
         SL_ERROR_CAPTURE SL_ERROR_PEER_LOST SL_ERROR_PEER_INVALID SL_ERROR_INVALID_ARGUMENT
         SL_ERROR_INVALID_HANDLE SL_ERROR_INTERNAL
     )
+}
+
+/// Lists the devices of this machine, and says why a device or an API cannot be used.
+///
+/// One line each. Opens no device. Loads the drivers, which may take some 100 ms. Writes at most
+/// `size` bytes with the zero byte at the end, and cuts a longer text off. `length`, which may be
+/// null, gets the length of the whole text without the zero byte.
+///
+/// # Safety
+///
+/// `buffer` has `size` bytes. It may be null if `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_report(
+    buffer: *mut c_char,
+    size: usize,
+    length: *mut usize,
+) -> sl_result {
+    call(|| {
+        let inventory = Inventory::probe(&ProbeOptions::default());
+        let mut report = String::new();
+        for found in inventory.devices() {
+            let (index, info) = (found.index(), found.info());
+            let _ = write!(report, "{index} {} {}", info.backend, info.marked_name());
+            if let Some(uuid) = info.uuid {
+                let _ = write!(report, " ({uuid})");
+            }
+            if let Some(reason) = found.rejected() {
+                let _ = write!(report, ": {reason}");
+            }
+            report.push('\n');
+        }
+        for reason in inventory.unavailable() {
+            let _ = writeln!(report, "{reason}");
+        }
+        // SAFETY: by the contract of this function.
+        unsafe { text_out(&report, (buffer, size), length) }
+    })
 }

@@ -165,6 +165,94 @@ impl<T> Out<'_, T> {
     }
 }
 
+/// The place of an optional result. Null for none.
+pub(crate) fn optional<'a, T>(pointer: *mut T) -> Option<Out<'a, T>> {
+    out(pointer, "").ok()
+}
+
+/// An info structure that C passes. It begins with its size, which C has set.
+///
+/// # Errors
+/// The pointer is null, or the structure is smaller than that of this version.
+///
+/// # Safety
+/// `info` is null, or points to a structure of the size that it begins with.
+pub(crate) unsafe fn info_in<'a, T>(info: *const T, name: &'static str) -> Result<&'a T, Refused> {
+    // SAFETY: by the contract of this function.
+    unsafe { require_size::<T>(info.cast(), name)? };
+    // SAFETY: it has that size.
+    Ok(unsafe { &*info })
+}
+
+/// The place of an info structure that C wants filled in. See [`info_in`].
+///
+/// # Errors
+/// Same errors as [`info_in`].
+///
+/// # Safety
+/// Same conditions as for [`info_in`].
+pub(crate) unsafe fn info_out<'a, T>(
+    info: *mut T,
+    name: &'static str,
+) -> Result<Out<'a, T>, Refused> {
+    // SAFETY: by the contract of this function.
+    unsafe { require_size::<T>(info.cast(), name)? };
+    out(info, name)
+}
+
+/// # Safety
+/// `info` is null, or points to a size.
+unsafe fn require_size<T>(info: *const usize, name: &'static str) -> Result<(), Refused> {
+    // SAFETY: by the contract of this function.
+    let size = unsafe { info.as_ref() };
+    let size = *size.ok_or_else(|| Refused::argument(name, "is null"))?;
+    let least = size_of::<T>();
+    if size >= least {
+        return Ok(());
+    }
+    let what = format!("has the size {size}, and in this version it has {least}: set its size");
+    Err(Refused::argument(name, what))
+}
+
+/// Writes a text with a zero byte at its end into C's `place` of so many bytes, cut off if needed.
+///
+/// # Errors
+/// The place is null, and its size is not 0.
+///
+/// # Safety
+/// `place` has that many bytes.
+pub(crate) unsafe fn text_out(
+    text: &str,
+    (place, size): (*mut c_char, usize),
+    length: *mut usize,
+) -> Result<(), Refused> {
+    if place.is_null() && size > 0 {
+        let what = format!("is null, and its size is {size}");
+        return Err(Refused::argument("buffer", what));
+    }
+    if let Some(length) = optional(length) {
+        length.set(text.len());
+    }
+    let Some(most) = size.checked_sub(1) else {
+        return Ok(());
+    };
+    let written = cut_off(text, most);
+    // SAFETY: the place has `size` bytes, and this is one less and the zero byte.
+    unsafe {
+        std::ptr::copy_nonoverlapping(written.as_ptr().cast(), place, written.len());
+        place.add(written.len()).write(0);
+    }
+    Ok(())
+}
+
+/// The beginning of a text, of at most so many bytes and of whole characters.
+pub(crate) fn cut_off(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
+}
+
 /// A text of C's in UTF-8. Null is the empty text.
 ///
 /// # Safety

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::Device as _;
-use syncline::{Error, Point, Timeline, wait_all, wait_any};
+use syncline::{Error, KeptPoint, Point, Signal, Timeline, wait_all, wait_any};
 
 use crate::handle::{Handle, sl_device, sl_timeline};
+use crate::raw::{VkSemaphore, from_vk};
 use crate::result::{Refused, call, list, out, sl_result, text};
 
 /// A time limit without an end.
@@ -30,8 +31,18 @@ pub(crate) const fn limit(nanoseconds: u64) -> Duration {
     }
 }
 
-/// The timelines of points, which these point into.
-pub(crate) struct Points(Vec<(Arc<Timeline>, u64)>);
+impl sl_point {
+    /// The point, without a handle of its timeline.
+    ///
+    /// A thread that waits must not have the right to signal, or the wait would never be cancelled
+    /// (T9).
+    pub(crate) fn keep(&self) -> Result<KeptPoint, Refused> {
+        Ok(self.timeline.get()?.at(self.value).keep())
+    }
+}
+
+/// Points to wait for.
+pub(crate) struct Points(Vec<KeptPoint>);
 
 impl Points {
     /// # Safety
@@ -43,24 +54,41 @@ impl Points {
     ) -> Result<Self, Refused> {
         // SAFETY: by the contract of this function.
         let points = unsafe { list(points, count, name)? };
+        let kept = points.iter().map(sl_point::keep);
+        kept.collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn points(&self) -> Vec<Point<'_>> {
+        self.0.iter().map(KeptPoint::point).collect()
+    }
+}
+
+/// Points to signal, with their timelines.
+pub(crate) struct Signals(Vec<(Arc<Timeline>, u64)>);
+
+impl Signals {
+    /// # Safety
+    /// `points` has `count` elements.
+    pub(crate) unsafe fn read(points: *const sl_point, count: usize) -> Result<Self, Refused> {
+        // SAFETY: by the contract of this function.
+        let points = unsafe { list(points, count, "signals")? };
         let own = |point: &sl_point| Ok((point.timeline.get()?, point.value));
         points.iter().map(own).collect::<Result<_, _>>().map(Self)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Timeline, u64)> {
-        self.0.iter().map(|(timeline, value)| (&**timeline, *value))
-    }
-
-    pub(crate) fn points(&self) -> Vec<Point<'_>> {
-        self.iter()
-            .map(|(timeline, value)| timeline.at(value))
+    pub(crate) fn signals(&self) -> Vec<Signal<'_>> {
+        let pairs = self.0.iter();
+        pairs
+            .map(|(timeline, value)| timeline.signal_at(*value))
             .collect()
     }
 }
 
-/// Makes a timeline of a device, which begins at 0.
+/// Makes a timeline of a device, which begins at `initial`.
 ///
-/// `label` is a name for error texts, or null. Free the timeline with sl_timeline_free.
+/// Queues of other devices may wait for it and signal it, through the host. sl_link_timeline makes
+/// one for two devices, without the host if possible. `label` is a name for error texts, or null.
+/// Free the timeline with sl_timeline_free.
 ///
 /// # Safety
 ///
@@ -69,13 +97,91 @@ impl Points {
 pub unsafe extern "C" fn sl_timeline_make(
     device: sl_device,
     label: *const c_char,
+    initial: u64,
     timeline: *mut sl_timeline,
 ) -> sl_result {
     call(|| {
         let timeline = out(timeline, "timeline")?;
         // SAFETY: by the contract of this function.
         let label = unsafe { text(label, "label")? };
-        timeline.set(sl_timeline::new(device.get()?.timeline(label)?));
+        let made = device.get()?.timeline_from(label, initial)?;
+        timeline.set(sl_timeline::new(made));
+        Ok(())
+    })
+}
+
+/// Makes a timeline whose points have the time at which they were reached (sl_point_time).
+///
+/// As sl_timeline_make. The first call on a device makes its clock, which takes milliseconds, or up
+/// to a second while the device is busy.
+///
+/// # Safety
+///
+/// `label` is null, or a text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_timeline_make_clocked(
+    device: sl_device,
+    label: *const c_char,
+    initial: u64,
+    timeline: *mut sl_timeline,
+) -> sl_result {
+    call(|| {
+        let timeline = out(timeline, "timeline")?;
+        // SAFETY: by the contract of this function.
+        let label = unsafe { text(label, "label")? };
+        let made = device.get()?.clocked_timeline_from(label, initial)?;
+        timeline.set(sl_timeline::new(made));
+        Ok(())
+    })
+}
+
+/// Makes another handle of a timeline, for another owner. Each handle is freed once.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_timeline_clone(timeline: sl_timeline, clone: *mut sl_timeline) -> sl_result {
+    call(|| {
+        let clone = out(clone, "clone")?;
+        let timeline = Timeline::clone(&*timeline.get()?);
+        clone.set(sl_timeline::new(timeline));
+        Ok(())
+    })
+}
+
+/// The VkSemaphore of a timeline on a Vulkan device, for a submission that signals a claim.
+///
+/// Syncline destroys it: free the timeline after the submission has finished.
+/// SL_ERROR_UNSUPPORTED if the timeline has none there: make it by a link whose first device is
+/// this one.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_timeline_vk_semaphore(
+    timeline: sl_timeline,
+    device: sl_device,
+    semaphore: *mut VkSemaphore,
+) -> sl_result {
+    call(|| {
+        let place = out(semaphore, "semaphore")?;
+        let (timeline, device) = (timeline.get()?, device.get()?);
+        let semaphore = device.vulkan()?.semaphore_of(&timeline)?;
+        place.set(from_vk(semaphore));
+        Ok(())
+    })
+}
+
+/// The VkSemaphore with which a submission of the program waits for a point.
+///
+/// The submission waits for the value of the point. SL_ERROR_NOT_READY while the point is not
+/// pending, because a driver that gets the wait first could block the signal: call
+/// sl_point_wait_pending before. For the rest see sl_timeline_vk_semaphore.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_point_vk_semaphore(
+    point: sl_point,
+    device: sl_device,
+    semaphore: *mut VkSemaphore,
+) -> sl_result {
+    call(|| {
+        let place = out(semaphore, "semaphore")?;
+        let (timeline, device) = (point.timeline.get()?, device.get()?);
+        let semaphore = device.vulkan()?.semaphore(timeline.at(point.value))?;
+        place.set(from_vk(semaphore));
         Ok(())
     })
 }
@@ -151,25 +257,13 @@ pub extern "C" fn sl_point_is_pending(point: sl_point, pending: *mut bool) -> sl
 /// The text of a time-out names the signals that are missing and what they wait for.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_point_wait(point: sl_point, nanoseconds: u64) -> sl_result {
-    call(|| {
-        Ok(point
-            .timeline
-            .get()?
-            .at(point.value)
-            .wait(limit(nanoseconds))?)
-    })
+    call(|| Ok(point.keep()?.point().wait(limit(nanoseconds))?))
 }
 
 /// Blocks until the signal of a point is with its driver, at most `nanoseconds`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_point_wait_pending(point: sl_point, nanoseconds: u64) -> sl_result {
-    call(|| {
-        Ok(point
-            .timeline
-            .get()?
-            .at(point.value)
-            .wait_pending(limit(nanoseconds))?)
-    })
+    call(|| Ok(point.keep()?.point().wait_pending(limit(nanoseconds))?))
 }
 
 /// Blocks until all points are reached, at most `nanoseconds`.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -13,34 +13,52 @@ fn folder() -> PathBuf {
     exe.parent().expect("a folder").into()
 }
 
-#[test]
-fn the_cases_hold() {
-    let folder = folder();
-    let program = folder.join("syncline-c-host-cases");
+/// Builds a program of `tests/cases`.
+fn build(name: &str, libraries: &[&str]) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("case-{name}"));
     let output = Command::new("cc")
-        .args([
-            "-std=c11",
-            "-pedantic",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Iinclude",
-        ])
-        .args(["tests/cases/host.c", "-lsyncline_c", "-o"])
+        .args(["-std=c11", "-D_DEFAULT_SOURCE", "-pedantic", "-g"])
+        .args(["-Wall", "-Wextra", "-Werror", "-Iinclude"])
+        .arg(format!("tests/cases/{name}.c"))
+        .arg("-o")
         .arg(&program)
-        .arg(format!("-L{}", folder.display()))
+        .args([
+            &format!("-L{}", folder().display()),
+            "-lsyncline_c",
+            "-pthread",
+        ])
+        .args(libraries)
         .current_dir(ROOT)
         .output()
         .expect("a compiler is installed");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let output = Command::new(&program)
-        .env("LD_LIBRARY_PATH", &folder)
-        .output()
-        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    program
+}
+
+/// Runs a program. Each line that is not "ok" is in the error.
+fn run(program: &Path, change: impl FnOnce(&mut Command)) {
+    let mut command = Command::new(program);
+    let own = folder().into_os_string();
+    command.env("LD_LIBRARY_PATH", own);
+    change(&mut command);
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{:?}", output.status);
+    let wrong: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with("ok"))
+        .collect();
+    println!("{}", wrong.join("\n"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let status = output.status;
+    assert!(
+        status.success(),
+        "{status:?} {}\n{errors}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn the_cases_of_the_host_hold() {
+    run(&build("host", &[]), |_| {});
 }

@@ -1,0 +1,52 @@
+// What all cases share. A case is named by the rule of docs/contract.md that it shows, or by a word.
+
+#include "syncline.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static int failures = 0;
+
+static inline bool check(bool holds, const char *rule, const char *what, int line) {
+  printf("%s %s: %s (line %d) %s\n", holds ? "ok    " : "FAILED", rule, what, line,
+         holds ? "" : sl_last_error());
+  failures += holds ? 0 : 1;
+  return holds;
+}
+#define CHECK(rule, holds) check((holds), rule, #holds, __LINE__)
+
+#define SECOND ((uint64_t)1000000000)
+// Longer than anything takes on a busy machine.
+#define LONG (60 * SECOND)
+
+static inline sl_point at(sl_timeline timeline, uint64_t value) {
+  sl_point point = {timeline, value};
+  return point;
+}
+
+// Data of a callback: how often it was called and freed, and what it returns.
+typedef struct {
+  atomic_int called;
+  atomic_int freed;
+  int32_t returns;
+} counts;
+
+static inline void free_counts(void *data) { ((counts *)data)->freed++; }
+
+// Waits until the data was freed, which a thread of the library may do.
+static inline bool freed_once(counts *data) {
+  for (int i = 0; i < 60000 && data->freed == 0; i++) {
+    struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
+  }
+  return data->freed == 1;
+}
+
+static inline bool says(const char *part) { return strstr(sl_last_error(), part) != NULL; }
+
+static inline int done(void) {
+  printf("%d failed\n", failures);
+  return failures ? 1 : 0;
+}
