@@ -282,7 +282,6 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
         // SAFETY: by the contract of this function.
         let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
         let submit = move |raw: syncline::vulkan::RawSubmission<'_>| {
-            raw.keep(data.clone());
             let of_c = sl_vulkan_submission {
                 size: size_of::<sl_vulkan_submission>(),
                 queue: from_vk(raw.queue),
@@ -297,7 +296,11 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
             };
             // SAFETY: the caller says that it may be called on any thread.
             match unsafe { work(&raw const of_c, data.data) } {
-                0 => Ok(()),
+                0 => {
+                    // Not before: a submission that is refused must not keep it.
+                    raw.keep(data);
+                    Ok(())
+                }
                 code => Err(vk::Result::from_raw(code)),
             }
         };
@@ -345,10 +348,12 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
         // SAFETY: by the contract of this function.
         let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
         let launch = move |recorder: &mut cuda::Recorder<'_>| {
-            recorder.keep(data.clone());
             recorder.commands(commands.into());
             // SAFETY: the caller says that it may be called on any thread.
-            match unsafe { work(recorder.stream(), data.data) } {
+            let result = unsafe { work(recorder.stream(), data.data) };
+            // Kept after an error, too: work may have added commands before it failed.
+            recorder.keep(data);
+            match result {
                 0 => Ok(()),
                 code => Err(returned(&format!("the CUDA error {code}"))),
             }

@@ -1,0 +1,376 @@
+// Cases on an adopted VkDevice, for each physical device of the machine.
+
+#include "engine.h"
+
+#include <pthread.h>
+
+static engine own;
+static sl_device device;
+static sl_queue queue;
+
+static sl_timeline line(const char *label) {
+  sl_timeline made = {0};
+  CHECK("T1", sl_timeline_make(device, label, 0, &made) == SL_SUCCESS);
+  return made;
+}
+
+typedef struct {
+  counts counts;
+  uint32_t waits, signals;
+  sl_result inner;
+} data;
+
+static void free_data(void *all) { free_counts(&((data *)all)->counts); }
+
+static int32_t submit(const sl_vulkan_submission *told, void *all) {
+  data *own_data = all;
+  own_data->counts.called++;
+  own_data->waits = told->wait_count;
+  own_data->signals = told->signal_count;
+  if (own_data->counts.returns != 0) {
+    return own_data->counts.returns;
+  }
+  own_data->inner = sl_queue_submit(queue, NULL, 0, NULL, 0, NULL, NULL, NULL);
+  return submit_as_told(told, NULL);
+}
+
+static void adopt(counts *owner) {
+  sl_vulkan_queue queues = {own.queue, own.family, 0};
+  sl_vulkan_adopt_info info = adopt_info(&own, &queues);
+  CHECK("D4", own.offer.extension_count <= SL_VULKAN_EXTENSIONS);
+  CHECK("D4", sl_device_adopt_vulkan(&info, owner, free_counts, &device) == SL_SUCCESS);
+  // The same handles come back.
+  sl_vulkan_handles handles = {.size = sizeof handles};
+  CHECK("D4", sl_device_get_vulkan(device, &handles) == SL_SUCCESS &&
+                  handles.device == own.device && handles.instance == own.instance &&
+                  handles.physical_device == own.physical);
+  CHECK("D4", memcmp(&handles.enabled, &own.offer.enabled, sizeof handles.enabled) == 0);
+  sl_device_info told = {.size = sizeof told};
+  CHECK("D2", sl_device_get_info(device, &told) == SL_SUCCESS && told.api == SL_API_VULKAN);
+  CHECK("D2", told.has_uuid == own.offer.has_uuid && memcmp(told.uuid, own.offer.uuid, 16) == 0);
+  CUcontext context;
+  CHECK("D4", sl_device_get_cuda(device, &context) == SL_ERROR_UNSUPPORTED);
+  CHECK("D4", sl_queue_open_vulkan(device, own.family, 7, NULL, &queue) == SL_ERROR_UNSUPPORTED);
+  CHECK("D4", sl_queue_open_vulkan(device, own.family, 0, "main", &queue) == SL_SUCCESS);
+  // What is refused frees its owner, too.
+  counts refused[2] = {0};
+  sl_device none;
+  info.queues = NULL;
+  CHECK("D4", sl_device_adopt_vulkan(&info, &refused[0], free_counts, &none) ==
+                  SL_ERROR_INVALID_ARGUMENT);
+  info.device = NULL;
+  CHECK("D4", sl_device_adopt_vulkan(&info, &refused[1], free_counts, &none) ==
+                  SL_ERROR_INVALID_ARGUMENT);
+  CHECK("D4", refused[0].freed == 1 && refused[1].freed == 1 && owner->freed == 0);
+  // The device of this UUID can be opened once more.
+  CHECK("D2", sl_device_open_uuid(SL_API_VULKAN, own.offer.uuid, &none) == SL_SUCCESS);
+  CHECK("free", sl_device_free(none) == SL_SUCCESS);
+}
+
+// Q2 and Q8: the program's vkQueueSubmit is held until its wait may go to the driver.
+static void raw(void) {
+  sl_timeline gate = line("gate"), drawn = line("drawn");
+  sl_point wait = at(gate, 1), signal = at(drawn, 1);
+  data all = {0};
+  sl_submission submission;
+  CHECK("Q2", sl_queue_submit_vulkan(queue, &wait, 1, &signal, 1, submit, &all, free_data,
+                                     &submission) == SL_SUCCESS);
+  CHECK("Q2", all.counts.called == 0);
+  CHECK("Q2", sl_timeline_signal(gate, 1) == SL_SUCCESS);
+  CHECK("Q2", sl_submission_wait_submitted(submission, LONG) == SL_SUCCESS);
+  CHECK("Q8", all.counts.called == 1 && all.signals >= 1);
+  CHECK("Q6", all.inner == SL_ERROR_DEADLOCK);
+  CHECK("Q8", sl_point_wait(signal, LONG) == SL_SUCCESS);
+  CHECK("Q8", sl_queue_idle(queue, LONG) == SL_SUCCESS && all.counts.freed == 1);
+  // A wait for a signal that is with the driver has a semaphore.
+  data next = {0};
+  sl_point again = at(drawn, 2);
+  all = (data){0};
+  CHECK("Q8", sl_queue_submit_vulkan(queue, &signal, 1, &again, 1, submit, &all, free_data, NULL) ==
+                  SL_SUCCESS);
+  CHECK("Q8", all.counts.called == 1);
+  sl_point third = at(gate, 2);
+  CHECK("Q8", sl_queue_submit_vulkan(queue, &again, 1, &third, 1, submit, &next, free_data, NULL) ==
+                  SL_SUCCESS);
+  CHECK("Q8", next.counts.called == 1);
+  CHECK("Q8", sl_point_wait(third, LONG) == SL_SUCCESS && sl_queue_idle(queue, LONG) == SL_SUCCESS);
+  CHECK("Q8", all.counts.freed == 1 && next.counts.freed == 1);
+  CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(gate) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
+}
+
+// Q5 and E1: an error of the program's vkQueueSubmit. E2: a submission that is skipped.
+static void raw_fails(void) {
+  sl_timeline gate = line("gate"), drawn = line("drawn");
+  sl_point wait = at(gate, 1), signal = at(drawn, 1);
+  data all = {.counts.returns = VK_ERROR_OUT_OF_DEVICE_MEMORY};
+  CHECK("Q5", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit, &all, free_data, NULL) ==
+                  SL_ERROR_DRIVER && says("OUT_OF_DEVICE_MEMORY"));
+  CHECK("Q5", all.counts.called == 1 && freed_once(&all.counts));
+  // The value is free again. A held submission fails its timelines.
+  data held = {.counts.returns = VK_ERROR_OUT_OF_HOST_MEMORY}, skipped = {0};
+  sl_submission submission;
+  CHECK("Q5", sl_queue_submit_vulkan(queue, &wait, 1, &signal, 1, submit, &held, free_data,
+                                     &submission) == SL_SUCCESS);
+  CHECK("E1", sl_timeline_signal(gate, 1) == SL_SUCCESS);
+  CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("OUT_OF_HOST_MEMORY"));
+  CHECK("E1", sl_submission_wait_submitted(submission, LONG) == SL_ERROR_FAILED &&
+                  says("OUT_OF_HOST_MEMORY"));
+  CHECK("E1", held.counts.called == 1 && freed_once(&held.counts));
+  sl_timeline later = line("later");
+  sl_point next = at(later, 1);
+  CHECK("E2", sl_queue_submit_vulkan(queue, &signal, 1, &next, 1, submit, &skipped, free_data,
+                                     NULL) == SL_SUCCESS);
+  CHECK("E2", sl_point_wait(next, LONG) == SL_ERROR_FAILED && says("OUT_OF_HOST_MEMORY"));
+  CHECK("E2", skipped.counts.called == 0 && freed_once(&skipped.counts));
+  CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(gate) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(later) == SL_SUCCESS);
+}
+
+static void *unlock_elsewhere(void *lock) {
+  static sl_result result;
+  result = sl_queue_unlock(*(const sl_lock *)lock);
+  return &result;
+}
+
+// D5: while the program has the queue locked, submissions are held.
+static void locked(void) {
+  sl_timeline done = line("done");
+  sl_lock_info info = {.size = sizeof info};
+  sl_lock lock;
+  sl_point signal = at(done, 1);
+  CHECK("D5", sl_queue_lock(queue, &info, &lock) == SL_SUCCESS);
+  CHECK("D5", info.vulkan_queue == own.queue && info.vulkan_family == own.family &&
+                  info.vulkan_index == 0 && info.cuda_stream == NULL && info.held == 0);
+  sl_submission submission;
+  bool held = false;
+  CHECK("D5", sl_queue_submit(queue, NULL, 0, &signal, 1, NULL, NULL, &submission) == SL_SUCCESS);
+  CHECK("D5", sl_submission_was_held(submission, &held) == SL_SUCCESS && held);
+  CHECK("D5", sl_point_wait(signal, SECOND / 100) == SL_ERROR_TIMED_OUT);
+  pthread_t thread;
+  void *result;
+  pthread_create(&thread, NULL, unlock_elsewhere, &lock);
+  pthread_join(thread, &result);
+  CHECK("D5", *(sl_result *)result == SL_ERROR_INVALID_ARGUMENT);
+  CHECK("D5", sl_point_wait(signal, SECOND / 100) == SL_ERROR_TIMED_OUT);
+  CHECK("D5", sl_queue_unlock(lock) == SL_SUCCESS);
+  CHECK("D5", sl_point_wait(signal, LONG) == SL_SUCCESS);
+  CHECK("free", sl_queue_unlock(lock) == SL_ERROR_INVALID_HANDLE);
+  CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(done) == SL_SUCCESS);
+}
+
+// A submission of the program's own, outside of a callback. Signals a claim.
+static VkResult submit_claim(sl_claim claim, sl_timeline timeline, const sl_point *wait) {
+  uint64_t predecessor = 99;
+  VkSemaphore semaphores[2] = {NULL, NULL}, signal;
+  CHECK("T2", sl_claim_predecessor(claim, &predecessor) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_vk_semaphore(timeline, device, &signal) == SL_SUCCESS);
+  semaphores[0] = signal;
+  uint64_t values[2] = {predecessor, 0}, value = predecessor + 1;
+  if (wait != NULL) {
+    CHECK("T10", sl_point_vk_semaphore(*wait, device, &semaphores[1]) == SL_SUCCESS);
+    values[1] = wait->value;
+  }
+  uint32_t stages[2] = {VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT};
+  sl_lock lock;
+  CHECK("D5", sl_queue_lock(queue, NULL, &lock) == SL_SUCCESS);
+  sl_vulkan_submission as_told = {.queue = own.queue,
+                                  .wait_count = wait == NULL ? 1 : 2,
+                                  .waits = semaphores,
+                                  .wait_values = values,
+                                  .wait_stages = stages,
+                                  .signal_count = 1,
+                                  .signals = &signal,
+                                  .signal_values = &value};
+  VkResult result = submit_as_told(&as_told, NULL);
+  CHECK("D5", sl_queue_unlock(lock) == SL_SUCCESS);
+  return result;
+}
+
+// T2: claims. A value that is claimed is signalled by its claim alone.
+static void claims(void) {
+  sl_timeline drawn = line("drawn"), gate = line("gate");
+  sl_claim one, two, none;
+  CHECK("T2", sl_timeline_claim(drawn, 1, 0, &one) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_claim(drawn, 1, 0, &none) == SL_ERROR_INVALID_VALUE);
+  CHECK("T2", sl_timeline_signal(drawn, 1) == SL_ERROR_INVALID_VALUE);
+  CHECK("T2", sl_timeline_claim(drawn, 2, 0, &two) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_claim(drawn, 3, 3, &none) == SL_ERROR_DEADLOCK);
+  uint64_t predecessor = 0;
+  CHECK("T2", sl_claim_predecessor(two, &predecessor) == SL_SUCCESS && predecessor == 1);
+  // The first one is not submitted, so the second one is not ready.
+  CHECK("T3", sl_claim_wait_ready(two, 1) == SL_ERROR_TIMED_OUT);
+  CHECK("T3", sl_claim_submitted(two, device) == SL_ERROR_NOT_READY);
+  VkSemaphore semaphore;
+  CHECK("T10", sl_point_vk_semaphore(at(drawn, 1), device, &semaphore) == SL_ERROR_NOT_READY);
+  // A submission of Syncline is held for the claim.
+  sl_point wait = at(drawn, 2), released = at(gate, 1);
+  CHECK("Q2", sl_queue_submit(queue, &wait, 1, &released, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("T3", sl_claim_wait_ready(one, LONG) == SL_SUCCESS);
+  CHECK("T2", submit_claim(one, drawn, NULL) == VK_SUCCESS);
+  CHECK("T2", sl_claim_submitted(one, device) == SL_SUCCESS);
+  CHECK("T2", sl_claim_submitted(one, device) == SL_SUCCESS);
+  bool pending = false;
+  CHECK("T10", sl_point_is_pending(at(drawn, 1), &pending) == SL_SUCCESS && pending);
+  CHECK("T3", sl_claim_wait_ready(two, LONG) == SL_SUCCESS);
+  CHECK("Q2", sl_point_wait(released, 1) == SL_ERROR_TIMED_OUT && says("drawn"));
+  sl_point before = at(drawn, 1);
+  CHECK("T2", submit_claim(two, drawn, &before) == VK_SUCCESS);
+  CHECK("T2", sl_claim_submitted(two, (sl_device){0}) == SL_SUCCESS);
+  CHECK("Q2", sl_point_wait(released, LONG) == SL_SUCCESS);
+  CHECK("free", sl_claim_free(one) == SL_SUCCESS && sl_claim_free(two) == SL_SUCCESS);
+  CHECK("free", sl_claim_free(one) == SL_ERROR_INVALID_HANDLE);
+  // A claim that is freed before it is submitted is withdrawn.
+  CHECK("T2", sl_timeline_claim(drawn, 3, 0, &one) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_signal(drawn, 3) == SL_ERROR_INVALID_VALUE);
+  CHECK("T2", sl_claim_free(one) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_signal(drawn, 3) == SL_SUCCESS);
+  // T9: a claim keeps its own value alone from being cancelled, and not the timeline.
+  CHECK("T9", sl_timeline_claim(drawn, 4, 0, &one) == SL_SUCCESS);
+  sl_point never = at(drawn, 5), end = at(gate, 2);
+  CHECK("T9", sl_queue_submit(queue, &never, 1, &end, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("T9", sl_timeline_free(drawn) == SL_SUCCESS);
+  CHECK("T9", sl_point_wait(end, LONG) == SL_ERROR_FAILED && says("last handle"));
+  CHECK("T9", sl_claim_free(one) == SL_SUCCESS && sl_timeline_free(gate) == SL_SUCCESS);
+}
+
+// X8: commands of the program fill memory that the host reads.
+typedef struct {
+  data data;
+  VkCommandBuffer commands;
+} drawing;
+
+static int32_t submit_commands(const sl_vulkan_submission *told, void *all) {
+  return submit_as_told(told, ((drawing *)all)->commands);
+}
+
+static void free_drawing(void *all) {
+  drawing *drawn = all;
+  vkFreeCommandBuffers(own.device, own.pool, 1, &drawn->commands);
+  free_data(&drawn->data);
+}
+
+static void memory(void) {
+  sl_device host;
+  sl_link link;
+  uint32_t mechanism;
+  sl_buffer left, right, view;
+  CHECK("X1", sl_device_open_host(&host) == SL_SUCCESS);
+  CHECK("X1", sl_link_share(device, host, &link) == SL_ERROR_UNSUPPORTED && says("cannot share"));
+  CHECK("X1", sl_link_connect(device, host, &link) == SL_SUCCESS);
+  CHECK("X1", sl_link_mechanism(link, &mechanism) == SL_SUCCESS &&
+                  mechanism == SL_MECHANISM_ENGINE);
+  CHECK("X8", sl_link_buffer(link, 256, &left, &right) == SL_SUCCESS);
+  CHECK("X8", sl_buffer_view(left, 64, 64, &view) == SL_SUCCESS);
+  sl_buffer_info info = {.size = sizeof info}, of_host = {.size = sizeof of_host};
+  CHECK("X8", sl_buffer_get_info(view, &info) == SL_SUCCESS && info.vulkan_buffer != NULL);
+  CHECK("X8", info.bytes == 64 && info.cuda_pointer == 0);
+  CHECK("X8", sl_buffer_get_info(right, &of_host) == SL_SUCCESS && of_host.host_pointer != NULL);
+  VkBufferMemoryBarrier older = {.sType = VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER};
+  VkBufferMemoryBarrier2 newer = {.sType = VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER_2};
+  VkMemoryBarrier seen = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                          .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+                          .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
+  bool needed = true;
+  CHECK("X8", sl_buffer_acquire_barrier(view, own.family, &older, &needed) == SL_SUCCESS && !needed);
+  CHECK("X8", sl_buffer_release_barrier(view, own.family, &newer, &needed) == SL_SUCCESS && !needed);
+  CHECK("X8", sl_buffer_release_barrier(view, own.family, &seen, &needed) ==
+                  SL_ERROR_INVALID_ARGUMENT && says("46"));
+  drawing drawn = {.commands = begin(&own)};
+  vkCmdFillBuffer(drawn.commands, info.vulkan_buffer, info.vulkan_offset, info.bytes, 0x1234);
+  vkCmdPipelineBarrier(drawn.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_HOST_BIT,
+                       0, 1, &seen, 0, NULL, 0, NULL);
+  MUST(vkEndCommandBuffer(drawn.commands));
+  sl_timeline done;
+  CHECK("X2", sl_link_timeline(link, "done", 3, &done) == SL_SUCCESS);
+  sl_point signal = at(done, 4);
+  CHECK("X8", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit_commands, &drawn,
+                                     free_drawing, NULL) == SL_SUCCESS);
+  CHECK("Q9", sl_point_wait(signal, LONG) == SL_SUCCESS);
+  const uint32_t *words = of_host.host_pointer;
+  CHECK("Q9", words[16] == 0x1234 && words[31] == 0x1234 && words[15] == 0 && words[32] == 0);
+  CHECK("H2", sl_queue_idle(queue, LONG) == SL_SUCCESS && drawn.data.counts.freed == 1);
+  CHECK("free", sl_buffer_free(left) == SL_SUCCESS && sl_buffer_free(right) == SL_SUCCESS);
+  CHECK("free", sl_buffer_free(view) == SL_SUCCESS && sl_timeline_free(done) == SL_SUCCESS);
+  CHECK("free", sl_link_free(link) == SL_SUCCESS && sl_device_free(host) == SL_SUCCESS);
+}
+
+static int32_t work(void *called) {
+  ((counts *)called)->called++;
+  return 0;
+}
+
+// Q3: a queue of the host and one of Vulkan wait for each other, in any order of the calls.
+static void both(void) {
+  sl_device host;
+  sl_queue worker;
+  sl_timeline made = line("made"), drawn = line("drawn");
+  counts call = {0};
+  data all = {0};
+  sl_point frame = at(made, 1), end = at(drawn, 1);
+  CHECK("Q3", sl_device_open_host(&host) == SL_SUCCESS);
+  CHECK("Q3", sl_queue_open(host, SL_QUEUE_COMPUTE, "worker", &worker) == SL_SUCCESS);
+  CHECK("Q3", sl_queue_submit_vulkan(queue, &frame, 1, &end, 1, submit, &all, free_data, NULL) ==
+                  SL_SUCCESS);
+  CHECK("Q3", sl_queue_submit_host(worker, NULL, 0, &frame, 1, work, &call, free_counts, NULL) ==
+                  SL_SUCCESS);
+  CHECK("Q3", sl_point_wait(end, LONG) == SL_SUCCESS && call.called == 1);
+  CHECK("Q3", sl_queue_idle(queue, LONG) == SL_SUCCESS && sl_queue_idle(worker, LONG) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(made) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
+  CHECK("free", sl_queue_free(worker) == SL_SUCCESS && sl_device_free(host) == SL_SUCCESS);
+}
+
+// F5: the time between two records.
+static void fences(void) {
+  sl_fence start, end;
+  int64_t gone = -1;
+  sl_result made = sl_fence_make(device, SL_TIMING_INTERVAL, "start", &start);
+  CHECK("F5", made == SL_SUCCESS);
+  CHECK("F5", sl_fence_make(device, SL_TIMING_INTERVAL, "end", &end) == SL_SUCCESS);
+  sl_result recorded = sl_queue_record(queue, start);
+  if (recorded == SL_ERROR_UNSUPPORTED) {
+    printf("no times: %s\n", sl_last_error());
+  } else {
+    CHECK("F5", recorded == SL_SUCCESS && sl_queue_record(queue, end) == SL_SUCCESS);
+    CHECK("F5", sl_fence_wait(end, LONG) == SL_SUCCESS);
+    CHECK("F5", sl_fence_elapsed(start, end, &gone) == SL_SUCCESS && gone >= 0);
+  }
+  CHECK("free", sl_fence_free(start) == SL_SUCCESS && sl_fence_free(end) == SL_SUCCESS);
+}
+
+static void cases(void) {
+  counts owner = {0};
+  adopt(&owner);
+  raw();
+  raw_fails();
+  locked();
+  claims();
+  memory();
+  both();
+  fences();
+  CHECK("D4", owner.freed == 0);
+  CHECK("free", sl_queue_free(queue) == SL_SUCCESS && sl_device_free(device) == SL_SUCCESS);
+  // The owner tells when the device may be destroyed.
+  CHECK("D4", freed_once(&owner));
+}
+
+int main(void) {
+  VkInstance instance = make_instance();
+  VkPhysicalDevice found[8];
+  uint32_t count = 8, used = 0;
+  MUST(vkEnumeratePhysicalDevices(instance, &count, found));
+  for (uint32_t i = 0; i < count; i++) {
+    if (!make_device(&own, instance, found[i])) {
+      continue;
+    }
+    cases();
+    destroy(&own);
+    used++;
+  }
+  vkDestroyInstance(instance, NULL);
+  printf("%u devices\n", used);
+  CHECK("D4", used > 0);
+  return done();
+}
