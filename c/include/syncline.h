@@ -915,6 +915,14 @@ sl_result sl_queue_submit_cuda(sl_queue queue,
                                sl_drop free,
                                sl_submission *submission);
 
+// Says why a callback fails. The text is in the errors of all that waits for its signals.
+//
+// A callback of sl_queue_submit_host or sl_queue_submit_cuda calls it before it returns another
+// number than 0. For that of sl_queue_submit_vulkan, the VkResult alone is in the errors.
+//
+// `reason` is null, or a text that ends with a zero byte.
+sl_result sl_work_failed(const char *reason);
+
 // Whether a submission was held when its call returned. It is released by itself.
 sl_result sl_submission_was_held(sl_submission submission, bool *held);
 

@@ -1,7 +1,8 @@
 //! Submissions with callbacks, and empty ones.
 
 use std::any::Any;
-use std::ffi::c_void;
+use std::cell::RefCell;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use syncline::backend::Queue as _;
@@ -10,7 +11,7 @@ use syncline::{Error, Queue, Recorder, Submitted, cuda};
 
 use crate::handle::{Handle, sl_queue, sl_submission};
 use crate::raw::{CUstream, VkQueue, VkSemaphore, from_vk};
-use crate::result::{Refused, call, optional, out, sl_result};
+use crate::result::{Refused, call, optional, out, sl_result, text};
 use crate::timeline::{Points, Signals, limit, sl_point};
 
 /// Work on a thread of the library. 0 for success.
@@ -232,6 +233,7 @@ pub unsafe extern "C" fn sl_queue_submit_host(
         let job = move || {
             // The whole of it, and not its pointer alone.
             let data = data;
+            no_reason();
             // SAFETY: the caller says that it may be called on any thread.
             match unsafe { work(data.data) } {
                 0 => Ok(()),
@@ -349,6 +351,7 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
         let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
         let launch = move |recorder: &mut cuda::Recorder<'_>| {
             recorder.commands(commands.into());
+            no_reason();
             // SAFETY: the caller says that it may be called on any thread.
             let result = unsafe { work(recorder.stream(), data.data) };
             // Kept after an error, too: work may have added commands before it failed.
@@ -365,9 +368,41 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
     })
 }
 
+thread_local! {
+    /// Why the callback on this thread fails.
+    static REASON: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Forgets the reason of an earlier callback, which has then returned 0.
+fn no_reason() {
+    let _ = REASON.try_with(|reason| reason.borrow_mut().take());
+}
+
 fn returned(what: &str) -> Error {
-    let text = format!("the callback has returned {what}");
+    let reason = REASON.try_with(|reason| reason.borrow_mut().take());
+    let text = match reason {
+        Ok(Some(reason)) => format!("{reason} (the callback has returned {what})"),
+        _ => format!("the callback has returned {what}"),
+    };
     Error::work(std::io::Error::other(text))
+}
+
+/// Says why a callback fails. The text is in the errors of all that waits for its signals.
+///
+/// A callback of sl_queue_submit_host or sl_queue_submit_cuda calls it before it returns another
+/// number than 0. For that of sl_queue_submit_vulkan, the VkResult alone is in the errors.
+///
+/// # Safety
+///
+/// `reason` is null, or a text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_work_failed(reason: *const c_char) -> sl_result {
+    call(|| {
+        // SAFETY: by the contract of this function.
+        let text = unsafe { text(reason, "reason")? };
+        let _ = REASON.try_with(|reason| reason.replace(Some(text.to_owned())));
+        Ok(())
+    })
 }
 
 /// Whether a submission was held when its call returned. It is released by itself.

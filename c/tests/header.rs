@@ -51,6 +51,38 @@ sl_result use_them(VkDevice device, PFN_vkGetInstanceProcAddr loader, CUcontext 
 }
 ";
 
+/// The header of C++ beside those of the APIs, which have handles of C++, too.
+#[test]
+fn the_header_of_cpp_compiles_beside_vulkan_hpp() {
+    let orders = [
+        "#include \"syncline.hpp\"\n#include <vulkan/vulkan.hpp>\n#include \"cuda_part.h\"\n",
+        "#include \"cuda_part.h\"\n#include <vulkan/vulkan.hpp>\n#include \"syncline.hpp\"\n",
+    ];
+    let body = "
+VkSemaphore use_them(const syncline::Device &device, const syncline::Timeline &line, vk::Queue queue,
+                     CUstream stream) {
+  sl_vulkan_queue adopted{queue, 0, 0};
+  (void)device.adopt_stream(stream, adopted);
+  vk::Semaphore semaphore = line.vk_semaphore(device);
+  return semaphore;
+}
+";
+    for (index, order) in orders.iter().enumerate() {
+        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("order-{index}.cpp"));
+        std::fs::write(&source, format!("{order}{body}")).unwrap();
+        // The warnings are those of this header: the other ones are the system's.
+        let output = Command::new("c++")
+            .args(["-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror"])
+            .args(["-fsyntax-only", "-Iinclude", "-Itests/cases"])
+            .arg(&source)
+            .current_dir(ROOT)
+            .output()
+            .expect("a compiler is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }
+}
+
 #[test]
 fn the_header_compiles_without_a_warning() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -13,13 +13,17 @@ fn folder() -> PathBuf {
     exe.parent().expect("a folder").into()
 }
 
-/// Builds a program of `tests/cases`.
+/// Builds a program of `tests/cases`, in C or C++.
 fn build(name: &str, libraries: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("case-{name}"));
-    let output = Command::new("cc")
-        .args(["-std=c11", "-D_DEFAULT_SOURCE", "-pedantic", "-g"])
+    let (compiler, standard) = match name.ends_with(".cpp") {
+        true => ("c++", "-std=c++17"),
+        false => ("cc", "-std=c11"),
+    };
+    let output = Command::new(compiler)
+        .args([standard, "-D_DEFAULT_SOURCE", "-pedantic", "-g"])
         .args(["-Wall", "-Wextra", "-Werror", "-Iinclude"])
-        .arg(format!("tests/cases/{name}.c"))
+        .arg(format!("tests/cases/{name}"))
         .arg("-o")
         .arg(&program)
         .args([
@@ -60,12 +64,17 @@ fn run(program: &Path, change: impl FnOnce(&mut Command)) {
 
 #[test]
 fn the_cases_of_the_host_hold() {
-    run(&build("host", &[]), |_| {});
+    run(&build("host.c", &[]), |_| {});
+}
+
+#[test]
+fn the_cases_of_cpp_hold() {
+    run(&build("hpp.cpp", &[]), |_| {});
 }
 
 #[test]
 fn the_cases_of_vulkan_hold() {
-    run(&build("vulkan", &["-lvulkan"]), |_| {});
+    run(&build("vulkan.c", &["-lvulkan"]), |_| {});
 }
 
 /// A folder with the software drivers, as `software/README.md` describes it.
@@ -89,7 +98,7 @@ fn software() -> PathBuf {
 fn the_cases_of_cuda_hold_on_the_software_drivers() {
     let drivers = software();
     let search = format!("-L{}", drivers.display());
-    let program = build("cuda", &["-lvulkan", &search, "-lcuda"]);
+    let program = build("cuda.c", &["-lvulkan", &search, "-lcuda"]);
     run(&program, |command| {
         let own = [drivers.clone(), folder()];
         command

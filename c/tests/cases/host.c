@@ -13,6 +13,11 @@ static int32_t work(void *data) {
   return ((counts *)data)->returns;
 }
 
+static int32_t work_with_reason(void *data) {
+  sl_work_failed("the file is too short");
+  return work(data);
+}
+
 static sl_device device;
 static sl_queue queue;
 
@@ -82,6 +87,22 @@ static void failed(void) {
   CHECK("E2", data.called == 1 && data.freed == 1 && skipped.called == 0 && skipped.freed == 1);
   CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
   // A text of the program is the cause.
+  sl_timeline told = line("told");
+  signal = at(told, 1);
+  counts quiet = {0};
+  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, NULL, 0, work_with_reason, &quiet, NULL, NULL) ==
+                  SL_SUCCESS);
+  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, &signal, 1, work, &data, NULL, NULL) ==
+                  SL_SUCCESS);
+  CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && !says("too short"));
+  CHECK("free", sl_timeline_free(told) == SL_SUCCESS);
+  told = line("told");
+  signal = at(told, 1);
+  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, &signal, 1, work_with_reason, &data, NULL,
+                                   NULL) == SL_SUCCESS);
+  CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("the file is too short") &&
+                  says("returned 7"));
+  CHECK("free", sl_timeline_free(told) == SL_SUCCESS);
   sl_timeline own = line("own");
   CHECK("E1", sl_timeline_fail(own, "no more frames") == SL_SUCCESS);
   CHECK("E1", sl_point_wait(at(own, 1), LONG) == SL_ERROR_FAILED && says("no more frames"));
