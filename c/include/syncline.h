@@ -268,6 +268,12 @@ typedef struct {
   uint64_t id;
 } sl_queue;
 
+// A timeline: a counter of 64 bits that only grows.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_timeline;
+
 // What is locked.
 typedef struct {
   // The size of this structure, which the caller sets.
@@ -295,12 +301,6 @@ typedef struct {
   // 0 for a null handle.
   uint64_t id;
 } sl_link;
-
-// A timeline: a counter of 64 bits that only grows.
-typedef struct {
-  // 0 for a null handle.
-  uint64_t id;
-} sl_timeline;
 
 // A timeline and a value. It can be waited for, and signalled.
 typedef struct {
@@ -590,6 +590,33 @@ sl_result sl_queue_adopt_cuda(sl_device device,
                               void *owner,
                               sl_drop free_owner,
                               sl_queue *queue);
+
+// Makes a timeline of a timeline semaphore of the program, or of another library.
+//
+// The timeline begins at the value of the semaphore, which Syncline does not destroy. From now on
+// the semaphore is signalled in three ways alone: through the timeline, under its claims, and by
+// others to values that sl_timeline_signalled_by_others has noted. If signals of others are
+// pending, note the highest one at once. `label` is a name for error texts, or null. Free the
+// timeline with sl_timeline_free.
+//
+// `semaphore` is a timeline semaphore of the VkDevice. It outlives the timeline and every
+// submission that uses it. `label` is null, or a text that ends with a zero byte.
+sl_result sl_timeline_adopt_vulkan(sl_device device,
+                                   VkSemaphore semaphore,
+                                   const char *label,
+                                   sl_timeline *timeline);
+
+// Notes that others make the signals of an adopted semaphore up to `value`.
+//
+// For a frame that other libraries signal, too, such as an AVVkFrame: call it with the value that
+// stands beside the semaphore, under the lock of the frame. The signals are with a driver, or come
+// without Syncline. Then queues may wait for the value, and submissions that were held for it go
+// to their drivers on the calling thread. A value that is pending or reached has no effect.
+//
+// SL_ERROR_INVALID_VALUE if a submission of Syncline that is not with its driver is to signal the
+// value, and SL_ERROR_NOT_READY for one that is to signal a lower value: release the lock of the
+// frame after sl_submission_wait_submitted. SL_ERROR_UNSUPPORTED for any other timeline.
+sl_result sl_timeline_signalled_by_others(sl_timeline timeline, uint64_t value);
 
 // Opens a queue. `kind` is an sl_queue_kind. `label` is a name for error texts, or null.
 //

@@ -228,6 +228,10 @@ public:
     check(sl_timeline_claim(get(), value, waited, claim.put()));
     return claim;
   }
+  // For a semaphore of another library, which makes the signals up to the value.
+  void signalled_by_others(std::uint64_t value) const {
+    check(sl_timeline_signalled_by_others(get(), value));
+  }
   // Another handle, for another owner.
   Timeline clone() const {
     Timeline clone;
@@ -499,6 +503,12 @@ public:
   Timeline clocked_timeline(const char *label = nullptr, std::uint64_t initial = 0) const {
     Timeline timeline;
     check(sl_timeline_make_clocked(get(), label, initial, timeline.put()));
+    return timeline;
+  }
+  // Adopts a timeline semaphore, which outlives the timeline.
+  Timeline adopt_semaphore(VkSemaphore semaphore, const char *label = nullptr) const {
+    Timeline timeline;
+    check(sl_timeline_adopt_vulkan(get(), semaphore, label, timeline.put()));
     return timeline;
   }
   Fence fence(sl_timing timing = SL_TIMING_NONE, const char *label = nullptr) const {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use syncline::info::Uuid;
 use syncline::vulkan::ash::{self, vk};
 use syncline::vulkan::{AdoptInfo, Enabled, Handles, Offer};
-use syncline::{Device, Queue, cuda, vulkan};
+use syncline::{Device, Queue, Timeline, cuda, vulkan};
 
-use crate::handle::{Handle, sl_device, sl_queue};
+use crate::handle::{Handle, sl_device, sl_queue, sl_timeline};
 use crate::raw::{
-    CUcontext, CUstream, VkDevice, VkInstance, VkPhysicalDevice, VkQueue, from_vk,
+    CUcontext, CUstream, VkDevice, VkInstance, VkPhysicalDevice, VkQueue, VkSemaphore, from_vk,
     sl_vulkan_loader, static_functions, to_vk,
 };
 use crate::result::{Refused, call, info_in, info_out, list, out, sl_result, text};
@@ -386,6 +386,55 @@ pub unsafe extern "C" fn sl_queue_adopt_cuda(
         place.set(sl_queue::new(Queue::Cuda(adopted)));
         Ok(())
     })
+}
+
+/// Makes a timeline of a timeline semaphore of the program, or of another library.
+///
+/// The timeline begins at the value of the semaphore, which Syncline does not destroy. From now on
+/// the semaphore is signalled in three ways alone: through the timeline, under its claims, and by
+/// others to values that sl_timeline_signalled_by_others has noted. If signals of others are
+/// pending, note the highest one at once. `label` is a name for error texts, or null. Free the
+/// timeline with sl_timeline_free.
+///
+/// # Safety
+///
+/// `semaphore` is a timeline semaphore of the VkDevice. It outlives the timeline and every
+/// submission that uses it. `label` is null, or a text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
+    device: sl_device,
+    semaphore: VkSemaphore,
+    label: *const c_char,
+    timeline: *mut sl_timeline,
+) -> sl_result {
+    call(|| {
+        let place = out(timeline, "timeline")?;
+        // SAFETY: by the contract of this function.
+        let label = unsafe { text(label, "label")? };
+        not_null(semaphore, "semaphore")?;
+        let device = device.get()?;
+        let device = device.vulkan()?;
+        // SAFETY: by the contract of this function.
+        let (port, value) = unsafe { device.adopt_semaphore(to_vk(semaphore), false)? };
+        let made = Timeline::new(label, value, |_| Ok([port].into_iter().collect()))?;
+        place.set(sl_timeline::new(made));
+        Ok(())
+    })
+}
+
+/// Notes that others make the signals of an adopted semaphore up to `value`.
+///
+/// For a frame that other libraries signal, too, such as an AVVkFrame: call it with the value that
+/// stands beside the semaphore, under the lock of the frame. The signals are with a driver, or come
+/// without Syncline. Then queues may wait for the value, and submissions that were held for it go
+/// to their drivers on the calling thread. A value that is pending or reached has no effect.
+///
+/// SL_ERROR_INVALID_VALUE if a submission of Syncline that is not with its driver is to signal the
+/// value, and SL_ERROR_NOT_READY for one that is to signal a lower value: release the lock of the
+/// frame after sl_submission_wait_submitted. SL_ERROR_UNSUPPORTED for any other timeline.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_timeline_signalled_by_others(timeline: sl_timeline, value: u64) -> sl_result {
+    call(|| Ok(timeline.get()?.signalled_by_others(value)?))
 }
 
 /// Owners are `Arc`s, which any thread may drop.

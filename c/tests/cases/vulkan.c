@@ -236,6 +236,52 @@ static void claims(void) {
   CHECK("T9", sl_claim_free(one) == SL_SUCCESS && sl_timeline_free(gate) == SL_SUCCESS);
 }
 
+// Another library signals a semaphore on the same queue.
+static void signal_as_others(VkSemaphore semaphore, uint64_t value) {
+  sl_lock lock;
+  CHECK("D5", sl_queue_lock(queue, NULL, &lock) == SL_SUCCESS);
+  sl_vulkan_submission as_told = {
+      .queue = own.queue, .signal_count = 1, .signals = &semaphore, .signal_values = &value};
+  MUST(submit_as_told(&as_told, NULL));
+  CHECK("D5", sl_queue_unlock(lock) == SL_SUCCESS);
+}
+
+// A frame whose semaphore another library signals, too.
+static void others(void) {
+  VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                    .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE,
+                                    .initialValue = 4};
+  VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+  VkSemaphore semaphore, same;
+  MUST(vkCreateSemaphore(own.device, &info, NULL, &semaphore));
+  sl_timeline frame, plain = line("plain");
+  uint64_t value = 0;
+  CHECK("T2", sl_timeline_adopt_vulkan(device, NULL, "frame", &frame) == SL_ERROR_INVALID_ARGUMENT);
+  CHECK("T2", sl_timeline_adopt_vulkan(device, semaphore, "frame", &frame) == SL_SUCCESS);
+  CHECK("T1", sl_timeline_value(frame, &value) == SL_SUCCESS && value == 4);
+  CHECK("T2", sl_timeline_vk_semaphore(frame, device, &same) == SL_SUCCESS && same == semaphore);
+  CHECK("T2", sl_timeline_signalled_by_others(plain, 1) == SL_ERROR_UNSUPPORTED);
+  // A wait for a value without a promise is held.
+  sl_point theirs = at(frame, 5), ours = at(frame, 6);
+  sl_submission submission;
+  CHECK("Q2", sl_queue_submit(queue, &theirs, 1, &ours, 1, NULL, NULL, &submission) == SL_SUCCESS);
+  CHECK("Q2", sl_submission_wait_submitted(submission, SECOND / 100) == SL_ERROR_TIMED_OUT);
+  // The held submission has claimed 6: others cannot signal it.
+  CHECK("T2", sl_timeline_signalled_by_others(frame, 6) == SL_ERROR_INVALID_VALUE);
+  signal_as_others(semaphore, 5);
+  CHECK("T2", sl_timeline_signalled_by_others(frame, 5) == SL_SUCCESS);
+  CHECK("T2", sl_submission_wait_submitted(submission, LONG) == SL_SUCCESS);
+  CHECK("T2", sl_point_wait(ours, LONG) == SL_SUCCESS);
+  // The next turn of the other library.
+  signal_as_others(semaphore, 7);
+  CHECK("T2", sl_timeline_signalled_by_others(frame, 7) == SL_SUCCESS);
+  CHECK("T2", sl_point_wait(at(frame, 7), LONG) == SL_SUCCESS);
+  CHECK("D5", sl_queue_idle(queue, LONG) == SL_SUCCESS);
+  CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(frame) == SL_SUCCESS && sl_timeline_free(plain) == SL_SUCCESS);
+  vkDestroySemaphore(own.device, semaphore, NULL);
+}
+
 // X8: commands of the program fill memory that the host reads.
 typedef struct {
   data data;
@@ -347,6 +393,7 @@ static void cases(void) {
   raw_fails();
   locked();
   claims();
+  others();
   memory();
   both();
   fences();
