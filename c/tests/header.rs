@@ -51,6 +51,41 @@ sl_result use_them(VkDevice device, PFN_vkGetInstanceProcAddr loader, CUcontext 
 }
 ";
 
+/// The programs in `docs/c.md`.
+#[test]
+fn the_code_of_the_document_compiles() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("../docs/c.md")).unwrap();
+    let mut found = 0;
+    for block in text.split("\n```").skip(1) {
+        let (language, code) = block.split_once('\n').unwrap_or_default();
+        let (compiler, standard) = match language {
+            "c" => ("cc", "-std=c11"),
+            "cpp" => ("c++", "-std=c++17"),
+            _ => continue,
+        };
+        found += 1;
+        let name = format!("document-{found}.{language}");
+        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&source, code).unwrap();
+        let output = Command::new(compiler)
+            .args([
+                standard,
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-Wno-unused-function",
+            ])
+            .args(["-fsyntax-only", "-Iinclude", "-Itests/cases"])
+            .arg(&source)
+            .current_dir(ROOT)
+            .output()
+            .expect("a compiler is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{code}\n{errors}");
+    }
+    assert_eq!(found, 3, "programs in docs/c.md");
+}
+
 /// The header of C++ beside those of the APIs, which have handles of C++, too.
 #[test]
 fn the_header_of_cpp_compiles_beside_vulkan_hpp() {
