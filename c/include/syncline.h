@@ -156,6 +156,16 @@ typedef enum {
   SL_CONTENTS_DISCARD = 1,
 } sl_contents;
 
+// What a process does with a timeline of two processes.
+typedef enum {
+  // It waits. The other process signals.
+  SL_ACCESS_WAIT = 0,
+  // It signals. The other process waits.
+  SL_ACCESS_SIGNAL = 1,
+  // It signals, and waits as well. The other process waits.
+  SL_ACCESS_BOTH = 2,
+} sl_access;
+
 // A device: the host, a CUDA context or a VkDevice.
 typedef struct {
   // 0 for a null handle.
@@ -241,7 +251,7 @@ typedef struct {
   sl_vulkan_enabled enabled;
 } sl_vulkan_adopt_info;
 
-// Frees the data of a callback. Called once, on any thread, whether the callback was called or not.
+// Frees the data of a callback. Called once, on any thread, also if the callback was not called.
 //
 // It must not throw, and must not jump out of the call.
 typedef void (*sl_drop)(void *data);
@@ -444,6 +454,24 @@ typedef struct {
   CUmipmappedArray cuda_array;
 } sl_image_handles;
 
+// A socket at a path, to which other processes connect.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_listener;
+
+// One end of a connection between two processes.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_endpoint;
+
+// Words of host memory that processes share.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_words;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -477,13 +505,13 @@ sl_result sl_device_open_host(sl_device *device);
 // Opens the device of this machine that `name` selects.
 //
 // `name` is "cuda", "vulkan" or "host", the number of a device in the list of sl_report, or a part
-// of a device's name. Blocks for some 100 ms to open a CUDA context, or some 600 ms for a VkDevice.
+// of a device's name. Blocks for some 100 ms to open a CUDA context, or 600 ms for a VkDevice.
 // Free the device with sl_device_free.
 //
 // `name` is a text that ends with a zero byte.
 sl_result sl_device_open(const char *name, sl_device *device);
 
-// Opens the device of an API that has this UUID, such as CUDA's device for the GPU of a VkDevice.
+// Opens the device of an API that has a UUID, such as CUDA's device for the GPU of a VkDevice.
 //
 // `api` is an sl_api. Blocks as sl_device_open. Each call opens a new, separate device. Free it
 // with sl_device_free. SL_ERROR_UNAVAILABLE with the list of the devices if none has the UUID.
@@ -870,7 +898,7 @@ sl_result sl_queue_submit(sl_queue queue,
 // Submits work to a queue of the host: waits, then `work` on the queue's thread, then signals.
 //
 // Does not block. If a wait is not pending, the submission is held until it is. A result of `work`
-// other than 0 fails the timelines of `signals`. `work` may call the library, and must not wait for
+// other than 0 fails the timelines of `signals`. `work` may call the library. It must not wait for
 // what comes after it on the queue.
 //
 // `free` is called once with `data` after `work`, or when `work` is known never to be called, also
@@ -1152,6 +1180,129 @@ sl_result sl_image_note_contents(sl_image image);
 
 // Frees a view of an image. The last view frees it once no submission of Syncline uses it.
 sl_result sl_image_free(sl_image image);
+
+// Makes a Unix socket at a path, to which other processes connect (sl_endpoint_connect).
+//
+// Every process that may write to the file can connect, so place it in a folder that only trusted
+// users can enter. Does not block. Free the listener with sl_listener_free, which removes the
+// file. SL_ERROR_DRIVER if there is a file already.
+//
+// `path_of_socket` is null, or a text that ends with a zero byte.
+sl_result sl_listener_bind(const char *path_of_socket, sl_listener *listener);
+
+// Accepts the next process that connects. Blocks for at most `nanoseconds`.
+//
+// `label` is a name for error texts, or null. A client that says nothing is let go after two
+// seconds. The text of a time-out names the clients that were turned away. Free the endpoint with
+// sl_endpoint_free.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_listener_accept(sl_listener listener,
+                             const char *label,
+                             uint64_t nanoseconds,
+                             sl_endpoint *endpoint);
+
+// Frees a listener, and removes its file.
+sl_result sl_listener_free(sl_listener listener);
+
+// Connects to the listener of another process. Blocks for at most `nanoseconds`.
+//
+// Both processes are in one pid namespace. `label` is a name for error texts, or null. Free the
+// endpoint with sl_endpoint_free.
+//
+// `path_of_socket` and `label` are null, or texts that end with a zero byte.
+sl_result sl_endpoint_connect(const char *path_of_socket,
+                              const char *label,
+                              uint64_t nanoseconds,
+                              sl_endpoint *endpoint);
+
+// Opens an endpoint over a socket that is connected to the other process, such as a child.
+//
+// It is a Unix socket of the type SOCK_SEQPACKET, as socketpair makes it. Blocks for at most
+// `nanoseconds`, until the other process has opened its end. After success the socket is the
+// library's. After an error it is still the program's. Free the endpoint with sl_endpoint_free.
+//
+// `socket` is an open descriptor that the program owns. `label` is null, or a text that ends with
+// a zero byte.
+sl_result sl_endpoint_open(int32_t socket,
+                           const char *label,
+                           uint64_t nanoseconds,
+                           sl_endpoint *endpoint);
+
+// The process id of the other process.
+sl_result sl_endpoint_peer(sl_endpoint endpoint, uint32_t *process);
+
+// Whether an endpoint can be used: SL_ERROR_PEER_LOST if not. Does not block.
+sl_result sl_endpoint_check(sl_endpoint endpoint);
+
+// Accepts descriptors of semaphores and device memory from the other process from now on.
+//
+// Timelines of drivers need it in the process that receives them. Timelines of the host's devices
+// do not.
+//
+// No driver checks such a descriptor. The other process uses this library, and no attacker
+// controls it.
+sl_result sl_endpoint_trust_handles(sl_endpoint endpoint);
+
+// Gives up a process that lives and does not answer. Waits for it end with SL_ERROR_FAILED.
+//
+// Submissions that were held for it are skipped, on the calling thread. The connection ends.
+sl_result sl_endpoint_give_up(sl_endpoint endpoint);
+
+// Makes a timeline of two processes. It begins at 0.
+//
+// Both processes make the same calls with the same labels in the same order, each with its own
+// device. `access` is an sl_access, and one of the two processes signals. Blocks for at most
+// `nanoseconds` for each of two steps. If the process that signals dies, waits end with
+// SL_ERROR_FAILED, and the text says so. The process that signals keeps its handle as long as
+// others wait. Free the timeline with sl_timeline_free, before or after the endpoint.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_endpoint_timeline(sl_endpoint endpoint,
+                               const char *label,
+                               sl_device device,
+                               uint32_t access,
+                               uint64_t nanoseconds,
+                               sl_timeline *timeline);
+
+// Frees an endpoint. The connection ends, and the other process sees that this one has left.
+sl_result sl_endpoint_free(sl_endpoint endpoint);
+
+// Makes words of host memory for several processes, filled with zeroes.
+//
+// `bytes` is a multiple of 4. Free them with sl_words_free.
+sl_result sl_words_make(uint64_t bytes, sl_words *words);
+
+// The address of words of memory, and their bytes. Valid until sl_words_free.
+//
+// The other process may write them at any time: access them as atomic words. Order all accesses
+// with timelines.
+sl_result sl_words_get(sl_words words, void **pointer, uint64_t *bytes);
+
+// Shares words of memory with the other process, which calls sl_endpoint_receive_words.
+//
+// Blocks until it has them, at most `nanoseconds`.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_endpoint_send_words(sl_endpoint endpoint,
+                                 const char *label,
+                                 sl_words words,
+                                 uint64_t nanoseconds);
+
+// Receives words of memory that the other process sends under `label`.
+//
+// At most `most` bytes are accepted. Blocks for at most `nanoseconds`, or one second longer if the
+// other process stops in the middle. Free the words with sl_words_free.
+//
+// `label` is null, or a text that ends with a zero byte.
+sl_result sl_endpoint_receive_words(sl_endpoint endpoint,
+                                    const char *label,
+                                    uint64_t most,
+                                    uint64_t nanoseconds,
+                                    sl_words *words);
+
+// Frees a handle of words of memory. The other process keeps its own.
+sl_result sl_words_free(sl_words words);
 
 #ifdef __cplusplus
 }  // extern "C"

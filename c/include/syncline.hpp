@@ -579,6 +579,74 @@ public:
   }
 };
 
+// Words of host memory for several processes.
+class Words : public Handle<sl_words, sl_words_free> {
+public:
+  using Handle::Handle;
+
+  static Words make(std::uint64_t bytes) {
+    Words words;
+    check(sl_words_make(bytes, words.put()));
+    return words;
+  }
+  // The address, valid until the end of this. The other process may write at any time.
+  void *data() const { return place().first; }
+  std::uint64_t size() const { return place().second; }
+
+private:
+  std::pair<void *, std::uint64_t> place() const {
+    void *pointer = nullptr;
+    std::uint64_t bytes = 0;
+    check(sl_words_get(get(), &pointer, &bytes));
+    return {pointer, bytes};
+  }
+};
+
+// One end of a connection to another process. Throws SL_ERROR_TIMED_OUT after a limit.
+class Endpoint : public Handle<sl_endpoint, sl_endpoint_free> {
+public:
+  using Handle::Handle;
+
+  static Endpoint connect(const std::string &path, const char *label, Limit limit) {
+    Endpoint endpoint;
+    check(sl_endpoint_connect(path.c_str(), label, limit.nanoseconds(), endpoint.put()));
+    return endpoint;
+  }
+  Timeline timeline(const char *label, const Device &device, sl_access access, Limit limit) const {
+    Timeline timeline;
+    check(sl_endpoint_timeline(get(), label, device.get(), access, limit.nanoseconds(),
+                               timeline.put()));
+    return timeline;
+  }
+  void send(const char *label, const Words &words, Limit limit) const {
+    check(sl_endpoint_send_words(get(), label, words.get(), limit.nanoseconds()));
+  }
+  Words receive(const char *label, std::uint64_t most, Limit limit) const {
+    Words words;
+    check(sl_endpoint_receive_words(get(), label, most, limit.nanoseconds(), words.put()));
+    return words;
+  }
+  void check_peer() const { check(sl_endpoint_check(get())); }
+  void give_up() const { check(sl_endpoint_give_up(get())); }
+};
+
+// A socket at a path, to which other processes connect.
+class Listener : public Handle<sl_listener, sl_listener_free> {
+public:
+  using Handle::Handle;
+
+  static Listener bind(const std::string &path) {
+    Listener listener;
+    check(sl_listener_bind(path.c_str(), listener.put()));
+    return listener;
+  }
+  Endpoint accept(const char *label, Limit limit) const {
+    Endpoint endpoint;
+    check(sl_listener_accept(get(), label, limit.nanoseconds(), endpoint.put()));
+    return endpoint;
+  }
+};
+
 } // namespace syncline
 
 #endif // SYNCLINE_HPP

@@ -417,7 +417,7 @@ pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
         // SAFETY: by the contract of this function.
         let (port, value) = unsafe { device.adopt_semaphore(to_vk(semaphore), false)? };
         let made = Timeline::new(label, value, |_| Ok([port].into_iter().collect()))?;
-        place.set(sl_timeline::new(made));
+        place.set(sl_timeline::new(made.into()));
         Ok(())
     })
 }
@@ -434,7 +434,7 @@ pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
 /// frame after sl_submission_wait_submitted. SL_ERROR_UNSUPPORTED for any other timeline.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_timeline_signalled_by_others(timeline: sl_timeline, value: u64) -> sl_result {
-    call(|| Ok(timeline.get()?.signalled_by_others(value)?))
+    call(|| Ok(timeline.get()?.own()?.signalled_by_others(value)?))
 }
 
 /// Owners are `Arc`s, which any thread may drop.

@@ -44,6 +44,7 @@ pub extern "C" fn sl_timeline_claim(
     call(|| {
         let claim = out(claim, "claim")?;
         let timeline = timeline.get()?;
+        let timeline = timeline.own()?;
         let made = timeline.claim_after(value, waited)?;
         claim.set(sl_claim::new(ClaimOfC {
             predecessor: timeline.at(made.predecessor()).keep(),
@@ -129,10 +130,10 @@ pub unsafe extern "C" fn sl_claim_submit_cuda(
             let what = format!("is {}, which the claim is not of", timeline.object());
             return Err(Refused::argument("timeline", what));
         }
-        let device = device.cuda()?;
+        let (device, timeline) = (device.cuda()?, timeline.own()?);
         // SAFETY: the claim is of the timeline, which C keeps. The rest by the contract of this
         // function.
-        claim.with(|claim| unsafe { device.submit_claimed(&timeline, claim, stream) })
+        claim.with(|claim| unsafe { device.submit_claimed(timeline, claim, stream) })
     })
 }
 

@@ -66,7 +66,7 @@ pub extern "C" fn sl_device_open_host(device: *mut sl_device) -> sl_result {
 /// Opens the device of this machine that `name` selects.
 ///
 /// `name` is "cuda", "vulkan" or "host", the number of a device in the list of sl_report, or a part
-/// of a device's name. Blocks for some 100 ms to open a CUDA context, or some 600 ms for a VkDevice.
+/// of a device's name. Blocks for some 100 ms to open a CUDA context, or 600 ms for a VkDevice.
 /// Free the device with sl_device_free.
 ///
 /// # Safety
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn sl_device_open(name: *const c_char, device: *mut sl_dev
     })
 }
 
-/// Opens the device of an API that has this UUID, such as CUDA's device for the GPU of a VkDevice.
+/// Opens the device of an API that has a UUID, such as CUDA's device for the GPU of a VkDevice.
 ///
 /// `api` is an sl_api. Blocks as sl_device_open. Each call opens a new, separate device. Free it
 /// with sl_device_free. SL_ERROR_UNAVAILABLE with the list of the devices if none has the UUID.

@@ -194,7 +194,7 @@ pub extern "C" fn sl_point_time(point: sl_point, time: *mut sl_time) -> sl_resul
     call(|| {
         let place = out(time, "time")?;
         let timeline = point.timeline.get()?;
-        let host = timeline.at(point.value).time()?.to_host()?;
+        let host = timeline.at(point.value)?.time()?.to_host()?;
         place.set(sl_time {
             nanoseconds: host.nanoseconds,
             error: host.error,

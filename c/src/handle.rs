@@ -7,12 +7,15 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use slotmap::{Key, KeyData, SlotMap};
-use syncline::{Buffer, Device, Fence, Image, Link, Queue, Timeline, wait::Notification};
+use syncline::handle::SharedWords;
+use syncline::process::{Endpoint, Listener};
+use syncline::{Buffer, Device, Fence, Image, Link, Queue, wait::Notification};
 
 use crate::claim::ClaimOfC;
 use crate::lock::Lock;
 use crate::result::Refused;
 use crate::submit::Submission;
+use crate::timeline::Line;
 
 /// The objects of one kind that C has handles of.
 pub(crate) struct Table<K: Key, T> {
@@ -187,6 +190,30 @@ pub struct sl_image {
     pub id: u64,
 }
 
+/// A socket at a path, to which other processes connect.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_listener {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// One end of a connection between two processes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_endpoint {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
+/// Words of host memory that processes share.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_words {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
 macro_rules! handles {
     ($($name:ident: $object:ty, $key:ident, $table:ident, $kind:literal, $tag:literal;)+) => {$(
         slotmap::new_key_type! { struct $key; }
@@ -224,11 +251,14 @@ handles! {
     sl_queue: Queue, QueueKey, QUEUES, "queue", 2;
     sl_lock: Lock, LockKey, LOCKS, "lock", 3;
     sl_link: Link, LinkKey, LINKS, "link", 4;
-    sl_timeline: Timeline, TimelineKey, TIMELINES, "timeline", 5;
+    sl_timeline: Line, TimelineKey, TIMELINES, "timeline", 5;
     sl_claim: ClaimOfC, ClaimKey, CLAIMS, "claim", 6;
     sl_submission: Submission, SubmissionKey, SUBMISSIONS, "submission", 7;
     sl_fence: Fence, FenceKey, FENCES, "fence", 8;
     sl_notification: Notification, NotificationKey, NOTIFICATIONS, "notification", 9;
     sl_buffer: Buffer, BufferKey, BUFFERS, "buffer", 10;
     sl_image: Image, ImageKey, IMAGES, "image", 11;
+    sl_listener: Listener, ListenerKey, LISTENERS, "listener", 12;
+    sl_endpoint: Endpoint, EndpointKey, ENDPOINTS, "endpoint", 13;
+    sl_words: SharedWords, WordsKey, WORDS, "words", 14;
 }

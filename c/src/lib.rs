@@ -16,6 +16,7 @@
 //! | `fence` | fences and times |
 //! | `notify` | points and an event loop |
 //! | `memory` | memory and images |
+//! | `process` | timelines and memory of several processes |
 
 #![expect(
     non_camel_case_types,
@@ -54,19 +55,22 @@ mod notify;
 
 mod memory;
 
+mod process;
+
 pub use adopt::*;
 pub use claim::*;
 pub use device::*;
 pub use fence::*;
 pub use handle::{
-    sl_buffer, sl_claim, sl_device, sl_fence, sl_image, sl_link, sl_lock, sl_notification,
-    sl_queue, sl_submission, sl_timeline,
+    sl_buffer, sl_claim, sl_device, sl_endpoint, sl_fence, sl_image, sl_link, sl_listener, sl_lock,
+    sl_notification, sl_queue, sl_submission, sl_timeline, sl_words,
 };
 pub use library::*;
 pub use link::*;
 pub use lock::*;
 pub use memory::*;
 pub use notify::*;
+pub use process::*;
 pub use queue::*;
 pub use raw::*;
 pub use result::{sl_last_error, sl_result};

@@ -154,7 +154,7 @@ pub unsafe extern "C" fn sl_link_timeline(
         // SAFETY: by the contract of this function.
         let label = unsafe { text(label, "label")? };
         let made = link.get()?.timeline_from(label, initial)?;
-        timeline.set(sl_timeline::new(made));
+        timeline.set(sl_timeline::new(made.into()));
         Ok(())
     })
 }

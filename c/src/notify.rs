@@ -31,9 +31,10 @@ pub unsafe extern "C" fn sl_point_notify(
             return Err(Refused::argument("eventfd", format!("is {eventfd}")));
         }
         let timeline = point.timeline.get()?;
+        let point = timeline.at(point.value)?;
         // SAFETY: by the contract of this function.
         let eventfd = unsafe { OwnedFd::from_raw_fd(eventfd) };
-        let made = timeline.at(point.value).notify(eventfd);
+        let made = point.notify(eventfd);
         let made = made.map_err(|Rejected { handle, error }| {
             // Stays open: it is the program's.
             let _ = handle.into_raw_fd();

@@ -30,7 +30,7 @@ pub type sl_vulkan_work =
 /// It must not throw, and must not jump out of the call.
 pub type sl_cuda_work = Option<unsafe extern "C" fn(stream: CUstream, data: *mut c_void) -> i32>;
 
-/// Frees the data of a callback. Called once, on any thread, whether the callback was called or not.
+/// Frees the data of a callback. Called once, on any thread, also if the callback was not called.
 ///
 /// It must not throw, and must not jump out of the call.
 pub type sl_drop = Option<unsafe extern "C" fn(data: *mut c_void)>;
@@ -144,7 +144,7 @@ impl Lists {
         submission: *mut sl_submission,
         work: impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> syncline::Result<()> + Send + 'static,
     ) -> Result<(), Refused> {
-        let signals = self.signals.signals();
+        let signals = self.signals.signals()?;
         let submitted = self.queue.submit(&self.waits.points(), work, &signals)?;
         self.tell(submission, submitted);
         Ok(())
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn sl_queue_submit(
 /// Submits work to a queue of the host: waits, then `work` on the queue's thread, then signals.
 ///
 /// Does not block. If a wait is not pending, the submission is held until it is. A result of `work`
-/// other than 0 fails the timelines of `signals`. `work` may call the library, and must not wait for
+/// other than 0 fails the timelines of `signals`. `work` may call the library. It must not wait for
 /// what comes after it on the queue.
 ///
 /// `free` is called once with `data` after `work`, or when `work` is known never to be called, also
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
                 code => Err(vk::Result::from_raw(code)),
             }
         };
-        let (waits, signals) = (lists.waits.points(), lists.signals.signals());
+        let (waits, signals) = (lists.waits.points(), lists.signals.signals()?);
         let submitted = lists.queue.vulkan()?.submit_raw(&waits, &signals, submit)?;
         lists.tell(submission, submitted);
         Ok(())
@@ -361,7 +361,7 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
                 code => Err(returned(&format!("the CUDA error {code}"))),
             }
         };
-        let (waits, signals) = (lists.waits.points(), lists.signals.signals());
+        let (waits, signals) = (lists.waits.points(), lists.signals.signals()?);
         let submitted = lists.queue.cuda()?.submit(&waits, launch, &signals)?;
         lists.tell(submission, submitted);
         Ok(())

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::Device as _;
-use syncline::{Error, KeptPoint, Point, Signal, Timeline, wait_all, wait_any};
+use syncline::error::Object;
+use syncline::negotiate::Made;
+use syncline::{
+    Error, KeptPoint, Point, Signal, SignalOnly, Timeline, WaitOnly, wait_all, wait_any,
+};
 
 use crate::handle::{Handle, sl_device, sl_timeline};
 use crate::raw::{VkSemaphore, from_vk};
@@ -31,13 +35,106 @@ pub(crate) const fn limit(nanoseconds: u64) -> Duration {
     }
 }
 
+/// A timeline, or the access to one that processes share.
+#[derive(Clone)]
+#[expect(dead_code, reason = "what the processes have made is only kept")]
+pub(crate) enum Line {
+    /// With what its processes have made, if there are several.
+    Own(Timeline, Option<Made>),
+    /// Another process signals it.
+    Waits(WaitOnly, Made),
+    /// This process signals it, for another one.
+    Signals(SignalOnly, Made),
+}
+
+impl From<Timeline> for Line {
+    fn from(timeline: Timeline) -> Self {
+        Self::Own(timeline, None)
+    }
+}
+
+impl Line {
+    pub(crate) fn object(&self) -> &Object {
+        match self {
+            Self::Own(line, _) => line.object(),
+            Self::Waits(line, _) => line.object(),
+            Self::Signals(line, _) => line.object(),
+        }
+    }
+
+    fn cannot(&self, asked: &str, reason: &str) -> Error {
+        Error::unsupported(self.object(), asked, reason)
+    }
+
+    fn cannot_wait(&self) -> Error {
+        let reason = "this process only signals it: ask for SL_ACCESS_BOTH";
+        self.cannot("be waited for", reason)
+    }
+
+    fn cannot_signal(&self) -> Error {
+        self.cannot("be signalled", "another process signals it")
+    }
+
+    /// The timeline, for what all of it is needed.
+    pub(crate) fn own(&self) -> syncline::Result<&Timeline> {
+        match self {
+            Self::Own(line, _) => Ok(line),
+            _ => {
+                let reason = "this process may only wait for it, or only signal it";
+                Err(self.cannot("be used by raw handles", reason))
+            }
+        }
+    }
+
+    pub(crate) fn at(&self, value: u64) -> syncline::Result<Point<'_>> {
+        match self {
+            Self::Own(line, _) => Ok(line.at(value)),
+            Self::Waits(line, _) => Ok(line.at(value)),
+            Self::Signals(..) => Err(self.cannot_wait()),
+        }
+    }
+
+    fn signal_at(&self, value: u64) -> syncline::Result<Signal<'_>> {
+        match self {
+            Self::Own(line, _) => Ok(line.signal_at(value)),
+            Self::Signals(line, _) => Ok(line.signal_at(value)),
+            Self::Waits(..) => Err(self.cannot_signal()),
+        }
+    }
+
+    fn signal(&self, value: u64) -> syncline::Result<()> {
+        match self {
+            Self::Own(line, _) => line.signal(value),
+            Self::Signals(line, _) => line.signal(value),
+            Self::Waits(..) => Err(self.cannot_signal()),
+        }
+    }
+
+    fn fail(&self, cause: Error) -> syncline::Result<()> {
+        match self {
+            Self::Own(line, _) => line.fail(cause),
+            Self::Signals(line, _) => line.fail(cause),
+            Self::Waits(..) => return Err(self.cannot_signal()),
+        }
+        Ok(())
+    }
+
+    fn value(&self) -> syncline::Result<u64> {
+        match self {
+            Self::Own(line, _) => line.value(),
+            Self::Waits(line, _) => line.value(),
+            Self::Signals(..) => Err(self.cannot_wait()),
+        }
+    }
+}
+
 impl sl_point {
     /// The point, without a handle of its timeline.
     ///
     /// A thread that waits must not have the right to signal, or the wait would never be cancelled
     /// (T9).
     pub(crate) fn keep(&self) -> Result<KeptPoint, Refused> {
-        Ok(self.timeline.get()?.at(self.value).keep())
+        Ok(self.timeline.get()?.at(self.value)?.keep())
     }
 }
 
@@ -64,7 +161,7 @@ impl Points {
 }
 
 /// Points to signal, with their timelines.
-pub(crate) struct Signals(Vec<(Arc<Timeline>, u64)>);
+pub(crate) struct Signals(Vec<(Arc<Line>, u64)>);
 
 impl Signals {
     /// # Safety
@@ -76,11 +173,10 @@ impl Signals {
         points.iter().map(own).collect::<Result<_, _>>().map(Self)
     }
 
-    pub(crate) fn signals(&self) -> Vec<Signal<'_>> {
-        let pairs = self.0.iter();
-        pairs
-            .map(|(timeline, value)| timeline.signal_at(*value))
-            .collect()
+    pub(crate) fn signals(&self) -> Result<Vec<Signal<'_>>, Refused> {
+        let signals = self.0.iter();
+        let signals = signals.map(|(timeline, value)| timeline.signal_at(*value));
+        Ok(signals.collect::<Result<_, _>>()?)
     }
 }
 
@@ -105,7 +201,7 @@ pub unsafe extern "C" fn sl_timeline_make(
         // SAFETY: by the contract of this function.
         let label = unsafe { text(label, "label")? };
         let made = device.get()?.timeline_from(label, initial)?;
-        timeline.set(sl_timeline::new(made));
+        timeline.set(sl_timeline::new(made.into()));
         Ok(())
     })
 }
@@ -130,7 +226,7 @@ pub unsafe extern "C" fn sl_timeline_make_clocked(
         // SAFETY: by the contract of this function.
         let label = unsafe { text(label, "label")? };
         let made = device.get()?.clocked_timeline_from(label, initial)?;
-        timeline.set(sl_timeline::new(made));
+        timeline.set(sl_timeline::new(made.into()));
         Ok(())
     })
 }
@@ -140,7 +236,7 @@ pub unsafe extern "C" fn sl_timeline_make_clocked(
 pub extern "C" fn sl_timeline_clone(timeline: sl_timeline, clone: *mut sl_timeline) -> sl_result {
     call(|| {
         let clone = out(clone, "clone")?;
-        let timeline = Timeline::clone(&*timeline.get()?);
+        let timeline = Line::clone(&*timeline.get()?);
         clone.set(sl_timeline::new(timeline));
         Ok(())
     })
@@ -160,7 +256,7 @@ pub extern "C" fn sl_timeline_vk_semaphore(
     call(|| {
         let place = out(semaphore, "semaphore")?;
         let (timeline, device) = (timeline.get()?, device.get()?);
-        let semaphore = device.vulkan()?.semaphore_of(&timeline)?;
+        let semaphore = device.vulkan()?.semaphore_of(timeline.own()?)?;
         place.set(from_vk(semaphore));
         Ok(())
     })
@@ -180,7 +276,7 @@ pub extern "C" fn sl_point_vk_semaphore(
     call(|| {
         let place = out(semaphore, "semaphore")?;
         let (timeline, device) = (point.timeline.get()?, device.get()?);
-        let semaphore = device.vulkan()?.semaphore(timeline.at(point.value))?;
+        let semaphore = device.vulkan()?.semaphore(timeline.at(point.value)?)?;
         place.set(from_vk(semaphore));
         Ok(())
     })
@@ -208,8 +304,7 @@ pub unsafe extern "C" fn sl_timeline_fail(
         // SAFETY: by the contract of this function.
         let reason = unsafe { text(reason, "reason")? };
         let cause = Error::work(std::io::Error::other(reason.to_owned()));
-        timeline.get()?.fail(cause);
-        Ok(())
+        Ok(timeline.get()?.fail(cause)?)
     })
 }
 
@@ -237,7 +332,7 @@ pub extern "C" fn sl_timeline_free(timeline: sl_timeline) -> sl_result {
 pub extern "C" fn sl_point_is_reached(point: sl_point, reached: *mut bool) -> sl_result {
     call(|| {
         let reached = out(reached, "reached")?;
-        reached.set(point.timeline.get()?.at(point.value).is_reached()?);
+        reached.set(point.timeline.get()?.at(point.value)?.is_reached()?);
         Ok(())
     })
 }
@@ -247,7 +342,7 @@ pub extern "C" fn sl_point_is_reached(point: sl_point, reached: *mut bool) -> sl
 pub extern "C" fn sl_point_is_pending(point: sl_point, pending: *mut bool) -> sl_result {
     call(|| {
         let pending = out(pending, "pending")?;
-        pending.set(point.timeline.get()?.at(point.value).is_pending()?);
+        pending.set(point.timeline.get()?.at(point.value)?.is_pending()?);
         Ok(())
     })
 }

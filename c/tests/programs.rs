@@ -108,3 +108,8 @@ fn the_cases_of_cuda_hold_on_the_software_drivers() {
             .env("VK_INSTANCE_LAYERS", "VK_LAYER_SYNCLINE_software");
     });
 }
+
+#[test]
+fn the_cases_of_two_processes_hold() {
+    run(&build("process.c", &[]), |_| {});
+}

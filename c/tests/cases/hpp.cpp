@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <thread>
+#include <unistd.h>
 
 using namespace syncline;
 using namespace std::chrono_literals;
@@ -23,7 +26,7 @@ template <class Body> static sl_result thrown(Body body, const char *part) {
   try {
     body();
   } catch (const Error &error) {
-    CHECK("E5", std::strstr(error.what(), part) != nullptr);
+    CHECK("E5", std::strstr(error.what(), part) != nullptr || (std::puts(error.what()), false));
     CHECK("E5", std::strcmp(error.name(), sl_result_name(error.code())) == 0);
     return error.code();
   }
@@ -119,6 +122,25 @@ int main() {
   queue.record(start);
   queue.record(end);
   CHECK("F5", end.wait(60s) && end.since(start) >= 0ns && start.since(end) <= 0ns);
+
+  // Two ends of a connection in one process.
+  std::string path = "/tmp/syncline-hpp-" + std::to_string(getpid());
+  Listener listener = Listener::bind(path);
+  Endpoint client;
+  std::thread thread([&] {
+    client = Endpoint::connect(path, "server", 60s);
+    Words words = Words::make(8);
+    static_cast<std::atomic<std::uint32_t> *>(words.data())[1] = 42;
+    client.send("words", words, 60s);
+  });
+  Endpoint server = listener.accept("client", 60s);
+  Words words = server.receive("words", 8, 60s);
+  thread.join();
+  CHECK("X8", words.size() == 8 && static_cast<std::uint32_t *>(words.data())[1] == 42);
+  server.check_peer();
+  CHECK("P1", thrown([&] { (void)listener.accept("none", 1ms); }, "did not connect") == SL_ERROR_TIMED_OUT);
+  client.reset();
+  CHECK("P3", thrown([&] { server.receive("words", 8, 60s); }, "closed its end") == SL_ERROR_PEER_LOST);
 
   std::printf("%d failed\n", failures);
   return failures == 0 ? 0 : 1;
