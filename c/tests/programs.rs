@@ -5,46 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+mod program;
 
-/// The folder of the shared library, which is that of this test.
-fn folder() -> PathBuf {
-    let exe = std::env::current_exe().expect("a path");
-    exe.parent().expect("a folder").into()
-}
-
-/// Builds a program of `tests/cases`, in C or C++.
-fn build(name: &str, libraries: &[&str]) -> PathBuf {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("case-{name}"));
-    let (compiler, standard) = match name.ends_with(".cpp") {
-        true => ("c++", "-std=c++17"),
-        false => ("cc", "-std=c11"),
-    };
-    let output = Command::new(compiler)
-        .args([standard, "-D_DEFAULT_SOURCE", "-pedantic", "-g"])
-        .args(["-Wall", "-Wextra", "-Werror", "-Iinclude"])
-        .arg(format!("tests/cases/{name}"))
-        .arg("-o")
-        .arg(&program)
-        .args([
-            &format!("-L{}", folder().display()),
-            "-lsyncline_c",
-            "-pthread",
-        ])
-        .args(libraries)
-        .current_dir(ROOT)
-        .output()
-        .expect("a compiler is installed");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    program
-}
+use program::{ROOT, build, folder};
 
 /// Runs a program. Each line that is not "ok" is in the error.
 fn run(program: &Path, change: impl FnOnce(&mut Command)) {
     let mut command = Command::new(program);
-    let own = folder().into_os_string();
-    command.env("LD_LIBRARY_PATH", own);
+    program::find_library(&mut command);
     change(&mut command);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -19,7 +19,9 @@ static inline bool check(bool holds, const char *rule, const char *what, int lin
 
 #define SECOND ((uint64_t)1000000000)
 // Longer than anything takes on a busy machine.
+#ifndef LONG
 #define LONG (60 * SECOND)
+#endif
 
 static inline sl_point at(sl_timeline timeline, uint64_t value) {
   sl_point point = {timeline, value};

@@ -1,0 +1,54 @@
+//! Bugs that are planted in the border make cases fail.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod program;
+
+use std::path::Path;
+use std::process::Command;
+
+/// Each bug of `cases/bug.c`, and a rule whose case must find it.
+const BUGS: &[(&str, &str)] = &[
+    ("code-lost", "T2"),
+    ("unit", "T4"),
+    ("text-lost", "E1"),
+    ("reference", "handle"),
+    ("leak", "T9"),
+    ("freed-twice", "Q6"),
+    ("never-freed", "Q6"),
+    ("freed-early", "Q2"),
+    ("called-twice", "Q6"),
+    ("size", "D2"),
+    ("descriptor", "T8"),
+];
+
+#[test]
+fn every_planted_bug_is_found() {
+    let bug = program::build_with("bug.c", "planted-bugs.so", &["-shared", "-fPIC", "-ldl"]);
+    // A case waits for a minute where a bug keeps a signal from coming.
+    let impatient = program::build_with("host.c", "planted-host", &["-DLONG=SECOND"]);
+    let patient = program::build_with("host.c", "planted-patient-host", &[]);
+    let run = |cases: &Path, name: &str| {
+        let mut command = Command::new(cases);
+        program::find_library(&mut command);
+        let output = command
+            .env("LD_PRELOAD", &bug)
+            .env("BUG", name)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status, text)
+    };
+    let (status, text) = run(&patient, "none");
+    assert!(status.success(), "without a bug: {text}");
+    for (name, rule) in BUGS {
+        let (status, text) = run(&impatient, name);
+        println!("{name}: {status:?}");
+        assert!(!status.success(), "no case finds the bug {name}");
+        let found = text.lines().filter(|line| line.starts_with("FAILED"));
+        let found: Vec<_> = found.collect();
+        // A crash is found as well, but tells no rule.
+        let told = found.iter().any(|line| line.contains(&format!(" {rule}:")));
+        assert!(told, "{name} is not found by {rule}: {found:#?}");
+    }
+}
