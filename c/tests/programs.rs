@@ -81,3 +81,20 @@ fn the_cases_of_cuda_hold_on_the_software_drivers() {
 fn the_cases_of_two_processes_hold() {
     run(&build("process.c", &[]), |_| {});
 }
+
+/// Address, undefined behaviour, and leaks, on the program and on what it makes the library do.
+#[test]
+fn no_sanitizer_has_a_finding() {
+    let sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    for source in ["host.c", "hpp.cpp", "process.c"] {
+        let name = format!("sanitized-{source}");
+        run(&program::build_with(source, &name, &sanitize), |_| {});
+    }
+    // Random calls in random order. More by hand: the arguments are a seed and "600s".
+    let random = program::build_with("random.c", "sanitized-random.c", &sanitize);
+    for seed in ["1", "2", "3"] {
+        run(&random, |command| {
+            command.args([seed, "20000"]);
+        });
+    }
+}
