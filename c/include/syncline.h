@@ -6,8 +6,10 @@
 // it names lives on while submissions need it. A null handle is freed without an effect. A handle
 // that was freed is refused with SL_ERROR_INVALID_HANDLE.
 //
-// Time limits are in nanoseconds; SL_FOREVER is no limit. Structures begin with their size, which
-// the caller sets. Results through pointers are written only if the call succeeds.
+// Time limits are in nanoseconds; SL_FOREVER is no limit. Texts are in UTF-8 and end with a zero
+// byte. A null label is the empty one. Structures begin with their size, which the caller sets.
+// Lists have as many elements as their counts say, and live during the call. Results through
+// pointers are written only if the call succeeds.
 //
 // When the last handle of a timeline is freed, waits for values that nothing has claimed end with
 // SL_ERROR_CANCELLED. So keep a timeline until everything that waits for it has ended.
@@ -507,8 +509,6 @@ sl_result sl_device_open_host(sl_device *device);
 // `name` is "cuda", "vulkan" or "host", the number of a device in the list of sl_report, or a part
 // of a device's name. Blocks for some 100 ms to open a CUDA context, or 600 ms for a VkDevice.
 // Free the device with sl_device_free.
-//
-// `name` is a text that ends with a zero byte.
 sl_result sl_device_open(const char *name, sl_device *device);
 
 // Opens the device of an API that has a UUID, such as CUDA's device for the GPU of a VkDevice.
@@ -520,8 +520,6 @@ sl_result sl_device_open(const char *name, sl_device *device);
 sl_result sl_device_open_uuid(uint32_t api, const uint8_t *uuid, sl_device *device);
 
 // Reads what a device is.
-//
-// `info` points to a structure whose size is set.
 sl_result sl_device_get_info(sl_device device, sl_device_info *info);
 
 // Asks the driver whether the device is lost: SL_ERROR_DEVICE_LOST. Does not block.
@@ -580,8 +578,6 @@ sl_result sl_device_adopt_cuda(CUcontext context,
 // The raw handles of a device of Vulkan, adopted or opened by Syncline.
 //
 // They are valid while the device lives. SL_ERROR_UNSUPPORTED for another device.
-//
-// `handles` points to a structure whose size is set.
 sl_result sl_device_get_vulkan(sl_device device, sl_vulkan_handles *handles);
 
 // The context of a CUDA device, adopted or opened by Syncline.
@@ -593,8 +589,6 @@ sl_result sl_device_get_cuda(sl_device device, CUcontext *context);
 //
 // `family` and `index` are those of the VkQueue. `label` is a name for error texts, or null. Free
 // the queue with sl_queue_free. SL_ERROR_UNSUPPORTED if the device has no such queue.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_queue_open_vulkan(sl_device device,
                                uint32_t family,
                                uint32_t index,
@@ -651,8 +645,6 @@ sl_result sl_timeline_signalled_by_others(sl_timeline timeline, uint64_t value);
 // It is a thread, a new CUDA stream, or the least used VkQueue of the kind. There may be any
 // number of queues. Several of them may share one VkQueue. Free the queue with sl_queue_free.
 // SL_ERROR_UNSUPPORTED if the device has no queue of the kind.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_queue_open(sl_device device, uint32_t kind, const char *label, sl_queue *queue);
 
 // Blocks until a queue has finished all of its submissions, at most `nanoseconds`.
@@ -683,8 +675,6 @@ sl_result sl_queue_free(sl_queue queue);
 // callback of sl_queue_submit_vulkan, where it is locked: that is a deadlock. Keep it for a short
 // time. `info` tells what is locked, and may be null. SL_ERROR_UNSUPPORTED for a queue of the
 // host.
-//
-// `info` is null, or points to a structure whose size is set.
 sl_result sl_queue_lock(sl_queue queue, sl_lock_info *info, sl_lock *lock);
 
 // Unlocks what sl_queue_lock has locked, and frees the lock.
@@ -726,8 +716,6 @@ sl_result sl_link_why(sl_link link, char *buffer, size_t size, size_t *length);
 // Makes a timeline for queues of both devices of a link. It begins at `initial`.
 //
 // `label` is a name for error texts, or null. Free the timeline with sl_timeline_free.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_link_timeline(sl_link link,
                            const char *label,
                            uint64_t initial,
@@ -741,8 +729,6 @@ sl_result sl_link_free(sl_link link);
 // Queues of other devices may wait for it and signal it, through the host. sl_link_timeline makes
 // one for two devices, without the host if possible. `label` is a name for error texts, or null.
 // Free the timeline with sl_timeline_free.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_timeline_make(sl_device device,
                            const char *label,
                            uint64_t initial,
@@ -752,8 +738,6 @@ sl_result sl_timeline_make(sl_device device,
 //
 // As sl_timeline_make. The first call on a device makes its clock, which takes milliseconds, or up
 // to a second while the device is busy.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_timeline_make_clocked(sl_device device,
                                    const char *label,
                                    uint64_t initial,
@@ -792,7 +776,8 @@ sl_result sl_timeline_value(sl_timeline timeline, uint64_t *value);
 // Frees a handle of a timeline.
 //
 // If it was the last one, values that nothing has claimed can never come: waits for them on other
-// threads, and submissions that wait for them, end with SL_ERROR_CANCELLED.
+// threads, and submissions that wait for them, end with SL_ERROR_CANCELLED. The call may then block
+// for up to 50 ms.
 sl_result sl_timeline_free(sl_timeline timeline);
 
 // Whether a point is reached. Does not block.
@@ -810,13 +795,9 @@ sl_result sl_point_wait(sl_point point, uint64_t nanoseconds);
 sl_result sl_point_wait_pending(sl_point point, uint64_t nanoseconds);
 
 // Blocks until all points are reached, at most `nanoseconds`.
-//
-// `points` has `count` elements.
 sl_result sl_wait_all(const sl_point *points, size_t count, uint64_t nanoseconds);
 
 // Blocks until one of the points is reached, at most `nanoseconds`. `index` is its place.
-//
-// `points` has `count` elements.
 sl_result sl_wait_any(const sl_point *points, size_t count, uint64_t nanoseconds, size_t *index);
 
 // Claims a value for a submission that the program makes itself.
@@ -885,7 +866,7 @@ sl_result sl_claim_free(sl_claim claim);
 // to run, also if this call fails. So it also tells when earlier work of the queue has finished.
 // `submission`, which may be null, gets a handle for sl_submission_wait.
 //
-// The lists have as many elements as their counts say. `free` may be called on any thread.
+// `free` may be called on any thread.
 sl_result sl_queue_submit(sl_queue queue,
                           const sl_point *waits,
                           size_t wait_count,
@@ -904,8 +885,7 @@ sl_result sl_queue_submit(sl_queue queue,
 // `free` is called once with `data` after `work`, or when `work` is known never to be called, also
 // if this call fails. `submission`, which may be null, gets a handle for sl_submission_wait.
 //
-// The lists have as many elements as their counts say. `work` and `free` may be called on any
-// thread with `data`.
+// `work` and `free` may be called on any thread with `data`.
 sl_result sl_queue_submit_host(sl_queue queue,
                                const sl_point *waits,
                                size_t wait_count,
@@ -931,8 +911,8 @@ sl_result sl_queue_submit_host(sl_queue queue,
 // the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
 // `submission`, which may be null, gets a handle for sl_submission_wait.
 //
-// The lists have as many elements as their counts say. `work` and `free` may be called on any
-// thread with `data`. `work` submits only what is valid, and what it uses lives until `free`.
+// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid, and
+// what it uses lives until `free`.
 sl_result sl_queue_submit_vulkan(sl_queue queue,
                                  const sl_point *waits,
                                  size_t wait_count,
@@ -957,8 +937,8 @@ sl_result sl_queue_submit_vulkan(sl_queue queue,
 // to run, also if this call fails. It is called by a later call of the queue or the device:
 // sl_queue_idle makes sure. `submission`, which may be null, gets a handle for sl_submission_wait.
 //
-// The lists have as many elements as their counts say. `work` and `free` may be called on any
-// thread with `data`. What the commands use lives until `free`.
+// `work` and `free` may be called on any thread with `data`. What the commands use lives until
+// `free`.
 sl_result sl_queue_submit_cuda(sl_queue queue,
                                const sl_point *waits,
                                size_t wait_count,
@@ -1000,8 +980,6 @@ sl_result sl_submission_free(sl_submission submission);
 // `timing` is an sl_timing. With SL_TIMING_CLOCK the first call on a device makes its clock, which
 // takes milliseconds, or up to a second while the device is busy. `label` is a name for error
 // texts, or null. Free the fence with sl_fence_free.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_fence_make(sl_device device, uint32_t timing, const char *label, sl_fence *fence);
 
 // Makes a fence for the latest record of a CUDA event of the program.
@@ -1103,8 +1081,6 @@ sl_result sl_buffer_view(sl_buffer buffer, uint64_t offset, uint64_t bytes, sl_b
 //
 // A submission of the program does not keep the memory: free the buffer after it has finished, for
 // example in the free function of its data.
-//
-// `info` points to a structure whose size is set.
 sl_result sl_buffer_get_info(sl_buffer buffer, sl_buffer_info *info);
 
 // Copies a buffer to another one on the calling thread. The host can address both.
@@ -1138,15 +1114,11 @@ sl_result sl_buffer_free(sl_buffer buffer);
 // Vulkan makes it in memory of its own, and the other device imports it. Its contents are
 // undefined: the first acquire discards them. Free both views with sl_image_free. May take
 // milliseconds. SL_ERROR_UNSUPPORTED names the property that the devices do not share.
-//
-// `info` points to a structure whose size is set.
 sl_result sl_link_image(sl_link link, const sl_image_info *info, sl_image *left, sl_image *right);
 
 // Reads the raw handles of an image. They are valid while a handle of the image lives.
 //
 // See sl_buffer_get_info.
-//
-// `handles` points to a structure whose size is set.
 sl_result sl_image_get_handles(sl_image image, sl_image_handles *handles);
 
 // The barrier with which commands of the program acquire an image from CUDA or another VkDevice.
@@ -1195,8 +1167,6 @@ sl_result sl_listener_bind(const char *path_of_socket, sl_listener *listener);
 // `label` is a name for error texts, or null. A client that says nothing is let go after two
 // seconds. The text of a time-out names the clients that were turned away. Free the endpoint with
 // sl_endpoint_free.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_listener_accept(sl_listener listener,
                              const char *label,
                              uint64_t nanoseconds,
@@ -1256,8 +1226,6 @@ sl_result sl_endpoint_give_up(sl_endpoint endpoint);
 // `nanoseconds` for each of two steps. If the process that signals dies, waits end with
 // SL_ERROR_FAILED, and the text says so. The process that signals keeps its handle as long as
 // others wait. Free the timeline with sl_timeline_free, before or after the endpoint.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_endpoint_timeline(sl_endpoint endpoint,
                                const char *label,
                                sl_device device,
@@ -1282,8 +1250,6 @@ sl_result sl_words_get(sl_words words, void **pointer, uint64_t *bytes);
 // Shares words of memory with the other process, which calls sl_endpoint_receive_words.
 //
 // Blocks until it has them, at most `nanoseconds`.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_endpoint_send_words(sl_endpoint endpoint,
                                  const char *label,
                                  sl_words words,
@@ -1293,8 +1259,6 @@ sl_result sl_endpoint_send_words(sl_endpoint endpoint,
 //
 // At most `most` bytes are accepted. Blocks for at most `nanoseconds`, or one second longer if the
 // other process stops in the middle. Free the words with sl_words_free.
-//
-// `label` is null, or a text that ends with a zero byte.
 sl_result sl_endpoint_receive_words(sl_endpoint endpoint,
                                     const char *label,
                                     uint64_t most,

@@ -173,7 +173,7 @@ fn required<T>(work: Option<T>) -> Result<T, Refused> {
 ///
 /// # Safety
 ///
-/// The lists have as many elements as their counts say. `free` may be called on any thread.
+/// `free` may be called on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_queue_submit(
     queue: sl_queue,
@@ -210,8 +210,7 @@ pub unsafe extern "C" fn sl_queue_submit(
 ///
 /// # Safety
 ///
-/// The lists have as many elements as their counts say. `work` and `free` may be called on any
-/// thread with `data`.
+/// `work` and `free` may be called on any thread with `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_queue_submit_host(
     queue: sl_queue,
@@ -264,8 +263,8 @@ pub unsafe extern "C" fn sl_queue_submit_host(
 ///
 /// # Safety
 ///
-/// The lists have as many elements as their counts say. `work` and `free` may be called on any
-/// thread with `data`. `work` submits only what is valid, and what it uses lives until `free`.
+/// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid, and
+/// what it uses lives until `free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_queue_submit_vulkan(
     queue: sl_queue,
@@ -329,8 +328,8 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
 ///
 /// # Safety
 ///
-/// The lists have as many elements as their counts say. `work` and `free` may be called on any
-/// thread with `data`. What the commands use lives until `free`.
+/// `work` and `free` may be called on any thread with `data`. What the commands use lives until
+/// `free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_queue_submit_cuda(
     queue: sl_queue,

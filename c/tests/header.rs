@@ -22,6 +22,19 @@ fn the_header_is_made_from_the_crate() {
     // rustc's lints want these headings, and C has no such word.
     let text = String::from_utf8(text).unwrap();
     let text = text.replace("// # Safety\n//\n", "");
+    // The head of the header says these for all functions.
+    let told = [
+        "`label` is null, or a text that ends with a zero byte.",
+        "`info` points to a structure whose size is set.",
+        "`info` is null, or points to a structure whose size is set.",
+        "`handles` points to a structure whose size is set.",
+        "`points` has `count` elements.",
+        "`name` is a text that ends with a zero byte.",
+    ];
+    let text = told.iter().fold(text, |text, told| {
+        let alone = format!("//\n// {told}\n");
+        text.replace(&alone, "")
+    });
     let path = root.join("include/syncline.h");
     if std::env::var_os("SYNCLINE_C_WRITE").is_some() {
         std::fs::write(&path, &text).unwrap();
