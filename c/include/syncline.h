@@ -628,7 +628,32 @@ sl_result sl_timeline_adopt_vulkan(sl_device device,
                                    const char *label,
                                    sl_timeline *timeline);
 
-// Notes that others make the signals of an adopted semaphore up to `value`.
+// Makes a timeline of a word of the program's memory, which a kernel or another library writes.
+//
+// `address` is a CUdeviceptr of device, pinned or registered memory, and `bits` is 32 or 64. The
+// timeline begins at `reached`, of which the word shows the low bits. Streams of the device wait
+// for its values and write it, without the host. Note each value of others by
+// sl_timeline_signalled_by_others once its write is on its way. Until then, waits for it are held.
+//
+// `free_owner` is called once with `owner`, on any thread, when nothing of Syncline uses the word
+// any more; also if this call fails. If it is null, the memory stays until the timeline and its
+// submissions are gone. `label` is a name for error texts, or null. Free the timeline with
+// sl_timeline_free. SL_ERROR_UNSUPPORTED if streams of the device cannot wait for the word; the
+// text says why.
+//
+// The memory stays until `free_owner` is called. The word changes only by signals of the timeline
+// and by noted values. Each of them is above the one before, and comes after it. A kernel writes
+// its results before it, with a fence of the system's scope between both.
+sl_result sl_timeline_adopt_word(sl_device device,
+                                 uint64_t address,
+                                 uint32_t bits,
+                                 uint64_t reached,
+                                 const char *label,
+                                 void *owner,
+                                 sl_drop free_owner,
+                                 sl_timeline *timeline);
+
+// Notes that others make the signals of an adopted semaphore or word up to `value`.
 //
 // For a frame that other libraries signal, too, such as an AVVkFrame: call it with the value that
 // stands beside the semaphore, under the lock of the frame. The signals are with a driver, or come

@@ -228,7 +228,7 @@ public:
     check(sl_timeline_claim(get(), value, waited, claim.put()));
     return claim;
   }
-  // For a semaphore of another library, which makes the signals up to the value.
+  // For a semaphore or a word of another library, which makes the signals up to the value.
   void signalled_by_others(std::uint64_t value) const {
     check(sl_timeline_signalled_by_others(get(), value));
   }
@@ -509,6 +509,16 @@ public:
   Timeline adopt_semaphore(VkSemaphore semaphore, const char *label = nullptr) const {
     Timeline timeline;
     check(sl_timeline_adopt_vulkan(get(), semaphore, label, timeline.put()));
+    return timeline;
+  }
+  // Adopts a word of 32 or 64 bits. `owner` ends when nothing uses the word any more.
+  template <class Owner>
+  Timeline adopt_word(std::uint64_t address, std::uint32_t bits, std::uint64_t reached, Owner owner,
+                      const char *label = nullptr) const {
+    Timeline timeline;
+    check(sl_timeline_adopt_word(get(), address, bits, reached, label,
+                                 new Owner(std::move(owner)), detail::destroy<Owner>,
+                                 timeline.put()));
     return timeline;
   }
   Fence fence(sl_timing timing = SL_TIMING_NONE, const char *label = nullptr) const {

@@ -422,7 +422,54 @@ pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
     })
 }
 
-/// Notes that others make the signals of an adopted semaphore up to `value`.
+/// Makes a timeline of a word of the program's memory, which a kernel or another library writes.
+///
+/// `address` is a CUdeviceptr of device, pinned or registered memory, and `bits` is 32 or 64. The
+/// timeline begins at `reached`, of which the word shows the low bits. Streams of the device wait
+/// for its values and write it, without the host. Note each value of others by
+/// sl_timeline_signalled_by_others once its write is on its way. Until then, waits for it are held.
+///
+/// `free_owner` is called once with `owner`, on any thread, when nothing of Syncline uses the word
+/// any more; also if this call fails. If it is null, the memory stays until the timeline and its
+/// submissions are gone. `label` is a name for error texts, or null. Free the timeline with
+/// sl_timeline_free. SL_ERROR_UNSUPPORTED if streams of the device cannot wait for the word; the
+/// text says why.
+///
+/// # Safety
+///
+/// The memory stays until `free_owner` is called. The word changes only by signals of the timeline
+/// and by noted values. Each of them is above the one before, and comes after it. A kernel writes
+/// its results before it, with a fence of the system's scope between both.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_timeline_adopt_word(
+    device: sl_device,
+    address: u64,
+    bits: u32,
+    reached: u64,
+    label: *const c_char,
+    owner: *mut c_void,
+    free_owner: sl_drop,
+    timeline: *mut sl_timeline,
+) -> sl_result {
+    let owner = Data::owner(owner, free_owner);
+    call(|| {
+        let place = out(timeline, "timeline")?;
+        // SAFETY: by the contract of this function.
+        let label = unsafe { text(label, "label")? };
+        let word = match bits {
+            32 => cuda::Word::Bits32(address),
+            64 => cuda::Word::Bits64(address),
+            other => return Err(Refused::argument("bits", format!("is {other}"))),
+        };
+        let device = device.get()?;
+        // SAFETY: by the contract of this function.
+        let made = unsafe { device.cuda()?.adopt_word(word, reached, owner, label)? };
+        place.set(sl_timeline::new(made.into()));
+        Ok(())
+    })
+}
+
+/// Notes that others make the signals of an adopted semaphore or word up to `value`.
 ///
 /// For a frame that other libraries signal, too, such as an AVVkFrame: call it with the value that
 /// stands beside the semaphore, under the lock of the frame. The signals are with a driver, or come

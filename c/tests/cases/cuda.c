@@ -104,6 +104,38 @@ static void claims(CUdeviceptr memory) {
   CHECK("cuda", cuStreamDestroy_v2(own) == 0);
 }
 
+// X10: a word of the program's memory is a timeline. The stream waits for it without the host.
+static void words(CUdeviceptr memory) {
+  counts owner = {0}, refused = {0};
+  sl_timeline word, done = line("done");
+  CUstream own;
+  CHECK("cuda", cuStreamCreate(&own, CU_STREAM_NON_BLOCKING) == 0);
+  CHECK("cuda", cuMemsetD32Async(memory, 4, 1, own) == 0 && cuStreamSynchronize(own) == 0);
+  CHECK("X10", sl_timeline_adopt_word(cuda, memory, 16, 4, "word", &refused, free_counts, &word) ==
+                   SL_ERROR_INVALID_ARGUMENT && refused.freed == 1);
+  sl_result adopted =
+      sl_timeline_adopt_word(cuda, memory, 32, 4, "word", &owner, free_counts, &word);
+  if (adopted == SL_ERROR_UNSUPPORTED) {
+    printf("no words: %s\n", sl_last_error());
+  } else {
+    CHECK("X10", adopted == SL_SUCCESS);
+    sl_point wait = at(word, 5), signal = at(done, 1);
+    sl_submission submission;
+    CHECK("Q2", sl_queue_submit(queue, &wait, 1, &signal, 1, NULL, NULL, &submission) ==
+                    SL_SUCCESS);
+    CHECK("Q2", sl_submission_wait_submitted(submission, SECOND / 100) == SL_ERROR_TIMED_OUT);
+    CHECK("cuda", cuMemsetD32Async(memory, 5, 1, own) == 0);
+    CHECK("X10", sl_timeline_signalled_by_others(word, 5) == SL_SUCCESS);
+    CHECK("X10", sl_point_wait(signal, LONG) == SL_SUCCESS);
+    CHECK("X10", sl_point_wait(wait, LONG) == SL_SUCCESS);
+    CHECK("X10", owner.freed == 0);
+    CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
+    CHECK("free", sl_queue_idle(queue, LONG) == SL_SUCCESS);
+    CHECK("free", sl_timeline_free(word) == SL_SUCCESS && freed_once(&owner));
+  }
+  CHECK("free", sl_timeline_free(done) == SL_SUCCESS && cuStreamDestroy_v2(own) == 0);
+}
+
 // D5: while a thread has the stream, submissions are held. It may take the stream again.
 static void locked(void) {
   sl_timeline done = line("done");
@@ -303,6 +335,7 @@ static void cases(CUdevice ordinal, const engine *of) {
   CHECK("free", sl_device_free(none) == SL_SUCCESS);
   raw(memory);
   claims(memory);
+  words(memory);
   locked();
   events();
   shared(of);
