@@ -111,6 +111,9 @@ VkSemaphore use_them(const syncline::Device &device, const syncline::Timeline &l
                      CUstream stream) {
   sl_vulkan_queue adopted{queue, 0, 0};
   (void)device.adopt_stream(stream, adopted);
+  (void)device.adopt_word(0, 32, 0, adopted);
+  (void)syncline::Device::adopt_cuda(nullptr, adopted);
+  (void)syncline::Device::adopt_vulkan({}, adopted);
   vk::Semaphore semaphore = line.vk_semaphore(device);
   return semaphore;
 }
