@@ -801,8 +801,8 @@ sl_result sl_timeline_value(sl_timeline timeline, uint64_t *value);
 // Frees a handle of a timeline.
 //
 // If it was the last one, values that nothing has claimed can never come: waits for them on other
-// threads, and submissions that wait for them, end with SL_ERROR_CANCELLED. The call may then block
-// for up to 50 ms.
+// threads, and submissions that wait for them, end with SL_ERROR_CANCELLED. The call may then
+// block for up to 50 ms.
 sl_result sl_timeline_free(sl_timeline timeline);
 
 // Whether a point is reached. Does not block.
@@ -936,8 +936,8 @@ sl_result sl_queue_submit_host(sl_queue queue,
 // the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
 // `submission`, which may be null, gets a handle for sl_submission_wait.
 //
-// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid, and
-// what it uses lives until `free`.
+// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid.
+// What it uses lives until `free`.
 sl_result sl_queue_submit_vulkan(sl_queue queue,
                                  const sl_point *waits,
                                  size_t wait_count,

@@ -263,8 +263,8 @@ pub unsafe extern "C" fn sl_queue_submit_host(
 ///
 /// # Safety
 ///
-/// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid, and
-/// what it uses lives until `free`.
+/// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid.
+/// What it uses lives until `free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_queue_submit_vulkan(
     queue: sl_queue,
