@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "takes raw handles")]
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, sys};
@@ -217,8 +218,9 @@ impl Device {
     /// [`Error::NotPending`] if the claim's predecessor is still held (wait for
     /// [`Claim::wait_ready`] first). [`Error::Unsupported`] if the timeline has no port on this
     /// device, or for the per-thread default stream. [`Error::Capturing`] if the stream is being
-    /// captured. [`Error::WrongDevice`]. A driver error. After an error the claim stays open. After
-    /// a success further calls do nothing.
+    /// captured. [`Error::WrongDevice`]. A driver error. After an error the claim stays open. If
+    /// the stream has the signal by then, the timeline fails with the error. After a success
+    /// further calls do nothing.
     ///
     /// # Safety
     /// `claim` belongs to `timeline`. `stream` is a live stream or the legacy default stream. No
@@ -276,11 +278,11 @@ impl Device {
             // event.
             port.push(claim.value(), mark, NO_STREAM);
         } else if let Some(port) = imported {
-            signal_claimed(port, before, claim.value(), &stream, &mark)?;
+            signal_claimed(port, timeline, (before, claim.value()), &stream, &mark)?;
         } else if let Some(port) = counter {
-            signal_claimed(port, before, claim.value(), &stream, &mark)?;
+            signal_claimed(port, timeline, (before, claim.value()), &stream, &mark)?;
         } else if let Some(port) = word {
-            signal_claimed(port, before, claim.value(), &stream, &mark)?;
+            signal_claimed(port, timeline, (before, claim.value()), &stream, &mark)?;
         }
         drop(locked);
         claim.submitted_on(self.id())
@@ -304,15 +306,21 @@ impl Device {
 /// Signals a claimed value of an imported timeline after its predecessor.
 fn signal_claimed<P: Imported>(
     port: &P,
-    before: Point<'_>,
-    value: u64,
+    timeline: &Timeline,
+    (before, value): (Point<'_>, u64),
     stream: &Stream,
     mark: &Mark,
 ) -> Result<()> {
     if !before.is_reached()? {
         Group::one(port, before.value()).wait(stream)?;
     }
-    Group::one(port, value).signal_and_record(stream, mark)
+    let signalled = Cell::new(false);
+    let made = Group::one(port, value).signal_and_record(stream, mark, &signalled);
+    if let (Err(error), true) = (&made, signalled.get()) {
+        // The stream makes the signal, so the value must not be signalled again.
+        timeline.fail(error.clone());
+    }
+    made
 }
 
 impl Queue {

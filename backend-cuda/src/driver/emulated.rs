@@ -371,6 +371,10 @@ unsafe extern "system" fn event_record_with_flags(
 
 unsafe extern "system" fn event_record(raw: sys::CUevent, on: sys::CUstream) -> u32 {
     do_what_is_due(&BEFORE_PUT);
+    if let Some(left) = UNRECORDED.get().checked_sub(1) {
+        UNRECORDED.set(left);
+        return INVALID_VALUE;
+    }
     let on = unsafe { stream(on) };
     let event = unsafe { event(raw) };
     let capture = on.captures_call();
@@ -667,6 +671,8 @@ std::thread_local! {
     static MEMORY: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
     /// The number of further memory writes that fail.
     static UNWRITTEN: Cell<u32> = const { Cell::new(0) };
+    /// The number of further records of events that fail.
+    static UNRECORDED: Cell<u32> = const { Cell::new(0) };
 }
 
 fn note_call(call: Call) {
@@ -681,6 +687,11 @@ pub(crate) fn memory_calls() -> Vec<Call> {
 /// Makes the next `times` memory writes fail.
 pub(crate) fn refuse_writes(times: u32) {
     UNWRITTEN.set(times);
+}
+
+/// Makes the next `times` records of events fail.
+pub(crate) fn refuse_records(times: u32) {
+    UNRECORDED.set(times);
 }
 
 unsafe extern "system" fn host_register(at: *mut c_void, bytes: usize, flags: c_uint) -> u32 {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -80,6 +81,8 @@ pub(crate) struct Launch {
     ///
     /// The submission keeps the launch, so no event is reused before the graph has finished.
     events: Mutex<SmallVec<[(usize, Mark); 4]>>,
+    /// True once the driver has the launch. Only the submitting thread uses it.
+    is_launched: AtomicBool,
 }
 
 impl Launch {
@@ -88,6 +91,7 @@ impl Launch {
             graph: graph.clone(),
             values,
             events: Mutex::default(),
+            is_launched: AtomicBool::new(false),
         }
     }
 
@@ -122,6 +126,7 @@ impl Launch {
             unsafe { driver.graph_launch(self.graph.raw.0, stream.raw()) }
                 .map_err(|code| stream.error(code))?;
         }
+        self.is_launched.store(true, Ordering::Relaxed);
         recorder.count(GRAPH);
         Ok(())
     }
@@ -285,7 +290,13 @@ impl QueueStream {
         let events = self.device().plain_events();
         let mark = end.port.begin(end.number, domain, events)?;
         // The signals are announced before the launch: the counters may show them at once.
-        let made = external.record_after(self.stream(), &mark, || work(keep));
+        let made = external.record_after(self.stream(), &mark, end.signalled, || {
+            let worked = work(keep);
+            // Also if the work failed after the launch, such as a stamp of a trace.
+            let is_launched = launch.is_launched.load(Ordering::Relaxed);
+            end.signalled.set(is_launched && !signals.is_empty());
+            worked
+        });
         if made.is_err() {
             end.port.withdraw(end.number);
             return made;

@@ -1,5 +1,7 @@
 //! The stream of a queue: how waits and signals of a submission become driver calls.
 
+use std::cell::Cell;
+
 use syncline_core::backend::{Keep, NativePoint, Recycled, Timing, Unused};
 use syncline_core::{Error, Result, error::Object};
 
@@ -21,6 +23,8 @@ pub(super) struct End<'p> {
     pub(super) port: &'p EventPort,
     /// The number of the submission.
     pub(super) number: u64,
+    /// See [`Batch::signalled`](syncline_core::backend::Batch::signalled).
+    pub(super) signalled: &'p Cell<bool>,
 }
 
 impl End<'_> {
@@ -233,6 +237,7 @@ impl QueueStream {
     /// recorded.
     ///
     /// The event is taken earlier, so after the external signals only the stream itself can fail.
+    /// Then the driver makes these signals, and the submission is not refused.
     fn signal_all(
         &self,
         state: &mut StreamState,
@@ -257,7 +262,9 @@ impl QueueStream {
                     self.stream.record(&mark)
                 } else {
                     self.external(state, signals, end, keep)
-                        .and_then(|external| external.signal_and_record(&self.stream, &mark))
+                        .and_then(|external| {
+                            external.signal_and_record(&self.stream, &mark, end.signalled)
+                        })
                 };
                 if let Err(error) = made {
                     end.port.withdraw(end.number);
@@ -279,11 +286,16 @@ impl QueueStream {
     /// # Errors
     /// [`Error::Unsupported`] if another backend has made the port.
     #[inline]
-    pub(super) fn end<'p>(&self, end: NativePoint<'p>) -> Result<End<'p>> {
+    pub(super) fn end<'p>(
+        &self,
+        end: NativePoint<'p>,
+        signalled: &'p Cell<bool>,
+    ) -> Result<End<'p>> {
         match end.port::<EventPort>() {
             Some(port) => Ok(End {
                 port,
                 number: end.value(),
+                signalled,
             }),
             None => Err(self.foreign(end)),
         }

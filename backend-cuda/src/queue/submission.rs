@@ -190,7 +190,7 @@ impl Enqueue for Feed {
         let binds = !batch.is_bare || queue.stream().is_legacy();
         let _bound = binds.then(|| queue.device().context().bind()).transpose()?;
         let marked = state.begin_submission();
-        let end = queue.end(batch.end)?;
+        let end = queue.end(batch.end, batch.signalled())?;
         if let Some(launch) = batch.attached::<Launch>() {
             let mut left = Left::default();
             let points = Points {

@@ -1,5 +1,7 @@
 //! The imported timelines of a submission, grouped by mechanism.
 
+use std::cell::Cell;
+
 use syncline_core::Result;
 use syncline_core::backend::{InUse, NativePoint, Unused};
 
@@ -8,7 +10,7 @@ use crate::device::event::Mark;
 use crate::device::stream::Stream;
 use crate::timeline::counter::{CounterPort, MappedCounter};
 use crate::timeline::external::ExternalPort;
-use crate::timeline::imported::{Group, Imported, PortsOf};
+use crate::timeline::imported::{Group, Imported, PortsOf, Settled};
 use crate::timeline::port::EventPort;
 use crate::timeline::semaphore::Semaphore;
 use crate::timeline::word::{AdoptedWord, WordPort};
@@ -112,27 +114,34 @@ impl Groups<'_> {
 
     /// Signals all ports after the earlier work of `stream`, and then records `mark`.
     ///
-    /// There is at least one port.
+    /// There is at least one port. `signalled` is true once the driver has a signal.
     ///
     /// # Errors
     /// Same errors as [`Group::signal_and_record`].
-    pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+    pub(crate) fn signal_and_record(
+        &self,
+        stream: &Stream,
+        mark: &Mark,
+        signalled: &Cell<bool>,
+    ) -> Result<()> {
         let Self {
             semaphores,
             counters,
             words,
         } = self;
         if counters.count() + words.count() == 0 {
-            return semaphores.signal_and_record(stream, mark);
+            return semaphores.signal_and_record(stream, mark, signalled);
         }
-        self.record_after(stream, mark, || {
-            semaphores.signal(stream)?;
-            counters.signal(stream)?;
-            words.signal(stream)
+        self.record_after(stream, mark, signalled, || {
+            semaphores.signal(stream, signalled)?;
+            counters.signal(stream, signalled)?;
+            words.signal(stream, signalled)
         })
     }
 
     /// Announces the signals of all ports, calls `make`, which makes them, and records `mark`.
+    ///
+    /// `make` sets `signalled` once the driver has one of them.
     ///
     /// # Errors
     /// Same errors as [`Groups::signal_and_record`], and any error of `make`.
@@ -140,6 +149,7 @@ impl Groups<'_> {
         &self,
         stream: &Stream,
         mark: &Mark,
+        signalled: &Cell<bool>,
         make: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let Self {
@@ -156,9 +166,10 @@ impl Groups<'_> {
             Ok(need_trim) => (make().and_then(|()| stream.record(mark)), need_trim),
             Err(error) => (Err(error), [false; 2]),
         };
-        counters.settle(made.is_ok(), counters_need_trim);
-        semaphores.settle(made.is_ok(), semaphores_need_trim);
-        words.settle(made.is_ok(), words_need_trim);
+        let settled = Settled::of(&made, signalled);
+        counters.settle(settled, counters_need_trim);
+        semaphores.settle(settled, semaphores_need_trim);
+        words.settle(settled, words_need_trim);
         made
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! All waits of a group are one driver call, and so are all its signals.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -148,12 +149,18 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
     /// There is at least one port.
     ///
     /// # Errors
-    /// A timeline that must not be signalled any more, or a driver error. No signal has been made
-    /// then, except if the stream itself failed between the calls.
-    pub(crate) fn signal_and_record(&self, stream: &Stream, mark: &Mark) -> Result<()> {
+    /// A timeline that must not be signalled any more, or a driver error. The driver makes signals
+    /// nevertheless if `signalled` is true then.
+    pub(crate) fn signal_and_record(
+        &self,
+        stream: &Stream,
+        mark: &Mark,
+        signalled: &Cell<bool>,
+    ) -> Result<()> {
         let needs_trim = self.announce(stream, mark)?;
-        let made = self.signal(stream).and_then(|()| stream.record(mark));
-        self.settle(made.is_ok(), needs_trim);
+        let signals = self.signal(stream, signalled);
+        let made = signals.and_then(|()| stream.record(mark));
+        self.settle(Settled::of(&made, signalled), needs_trim);
         made
     }
 
@@ -178,26 +185,53 @@ impl<'p, P: Imported, I: Iterator<Item = (&'p P, u64)> + Clone> Group<I> {
         Ok(needs_trim)
     }
 
+    /// Makes all signals, and sets `signalled`.
     #[inline]
-    pub(super) fn signal(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn signal(&self, stream: &Stream, signalled: &Cell<bool>) -> Result<()> {
         if self.count == 0 {
             return Ok(());
         }
-        P::signal_all(stream, self.count, self.each())
+        P::signal_all(stream, self.count, self.each())?;
+        signalled.set(true);
+        Ok(())
     }
 
     /// Notes that the announced signals are pending, or withdraws them.
     #[inline]
-    pub(super) fn settle(&self, made: bool, needs_trim: bool) {
-        if !made {
-            self.each().for_each(withdraw);
-            return;
+    pub(super) fn settle(&self, settled: Settled, needs_trim: bool) {
+        match settled {
+            Settled::Pending => {}
+            Settled::Refused => return self.each().for_each(withdraw),
+            Settled::Unmarked => return,
         }
         for (port, value) in self.each() {
             port.note_pending(value);
             if needs_trim {
                 port.visibility().trim(port.context());
             }
+        }
+    }
+}
+
+/// What has become of announced signals.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Settled {
+    Pending,
+    /// The driver has none of them.
+    Refused,
+    /// The driver has some of them, and not the event behind them.
+    ///
+    /// They stay announced: the host may act on no value whose event is never complete.
+    Unmarked,
+}
+
+impl Settled {
+    #[inline]
+    pub(super) const fn of(made: &Result<()>, signalled: &Cell<bool>) -> Self {
+        match (made, signalled.get()) {
+            (Ok(()), _) => Self::Pending,
+            (Err(_), false) => Self::Refused,
+            (Err(_), true) => Self::Unmarked,
         }
     }
 }

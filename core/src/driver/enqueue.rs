@@ -1,6 +1,7 @@
 //! How a backend's queue hands submissions to its driver.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct Batch<'a, E> {
     pub is_bare: bool,
     /// See [`Batch::attached`].
     pub(crate) attached: Option<&'a Arc<dyn Any + Send + Sync>>,
+    /// See [`Batch::signalled`].
+    pub(crate) signalled: Cell<bool>,
     /// The queue's type, which makes this the batch of no other queue.
     pub(crate) of: PhantomData<fn() -> E>,
 }
@@ -99,6 +102,17 @@ impl<E> Batch<'_, E> {
     #[inline]
     pub fn attached<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.attached?.clone().downcast().ok()
+    }
+
+    /// Set it to true once the driver has one of `signals`.
+    ///
+    /// From then on an error of [`Enqueue::record`] refuses nothing. The engine fails the timelines
+    /// of the signals with it, and makes no signal in their place (Q5). It then makes `end` next,
+    /// as after a refusal.
+    #[must_use]
+    #[inline]
+    pub const fn signalled(&self) -> &Cell<bool> {
+        &self.signalled
     }
 
     /// Signals without a port on this device. The engine makes them once `end` is reached.
@@ -245,9 +259,10 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// next call removes that.
     ///
     /// # Errors
-    /// The error of `work`, or a driver error. No signal of `batch` may be made then. Work that the
-    /// driver already has runs before the next submission. The engine makes that next, without work
-    /// but with the same number and `keep`. If it is refused, too, the queue fails.
+    /// The error of `work`, or a driver error. No signal of `batch` may be made then, unless
+    /// [`Batch::signalled`] says so. Work that the driver already has runs before the next
+    /// submission. The engine makes that next, without work but with the same number and `keep`. If
+    /// it is refused, too, the queue fails.
     fn record<W>(
         &self,
         ready: Self::Ready<'_>,

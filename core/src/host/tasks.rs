@@ -434,6 +434,7 @@ impl std::fmt::Debug for Tasks {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::marker::PhantomData;
 
     use super::*;
@@ -454,6 +455,7 @@ mod tests {
             times: Written(None),
             is_bare: true,
             attached: None,
+            signalled: Cell::new(false),
             of: PhantomData,
         };
         let tasks = Tasks::default();

@@ -232,6 +232,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 self.skip(number, held, keep, &error.into_cause());
                 Some(turn)
             }
+            Outcome::Signalled(turn, error) => {
+                self.end_signalled(number, held, keep, &error.into_cause());
+                Some(turn)
+            }
         }
     }
 
@@ -306,6 +310,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
             edges.fail(cause);
         }
+        self.end_edges(number, gone);
+    }
+
+    /// Ends a held submission that has run, and whose end the driver has refused.
+    ///
+    /// Its number stays at the front, as in [`SubmissionQueue::skip`].
+    #[cold]
+    fn end_signalled(&self, number: u64, held: HeldSubmission<E>, mut keep: Keep, cause: &Failure) {
+        self.keep(number, &mut keep);
+        let claims = held.edges.iter().flat_map(|edges| &edges.claims);
+        self.fail_signalled(claims.map(|(of, claim)| (of, *claim)), cause);
+        self.end_edges(number, held);
+        drop(self.hold_first(number, HeldSubmission::skipped()));
+    }
+
+    /// Drops what a submission had whose signals have failed.
+    fn end_edges(&self, number: u64, gone: HeldSubmission<E>) {
         self.forget_relays(number);
         drop(self.slot().reduce(number));
         run_contained(|| drop(gone));

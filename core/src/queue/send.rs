@@ -17,6 +17,7 @@
 //!    now may share the budget.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
 use crate::driver::keep::Keep;
 use crate::port::Stamp;
 use crate::timeline::point::NativePoint;
-use crate::timeline::state::Owing;
+use crate::timeline::state::{Interval, Owing, Shared};
 
 /// What has become of a submission that was sent.
 pub(super) enum Outcome<E: Enqueue> {
@@ -41,6 +42,8 @@ pub(super) enum Outcome<E: Enqueue> {
     NotYet(Turn<E>, Retry),
     /// It will not run. The driver may still use the objects that it keeps.
     Refused(Turn<E>, Box<Error>),
+    /// The driver has work and signals of it, and has refused what comes after them.
+    Signalled(Turn<E>, Box<Error>),
 }
 
 /// Why the driver queue cannot take a submission now.
@@ -63,6 +66,8 @@ enum Handed {
     /// The driver's queue is locked.
     Busy,
     Refused(Box<Error>),
+    /// An error after the driver had a signal.
+    Signalled(Box<Error>),
 }
 
 /// What was noted for a submission before the driver had it.
@@ -186,6 +191,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             times: Written(noted.stamp.as_ref()),
             is_bare,
             attached: attached.as_ref(),
+            signalled: Cell::new(false),
             of: PhantomData,
         };
         // The guard here lets the backend undo what it has begun. The outer one covers the backend
@@ -199,6 +205,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         };
         match self.driver().record(ready, backend, &batch, keep, work) {
             Ok(()) => self.flush(backend),
+            Err(error) if batch.signalled.get() => Handed::Signalled(self.error_on_queue(error)),
             Err(error) => Handed::Refused(self.error_on_queue(error)),
         }
     }
@@ -249,7 +256,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Handed::Busy => return Outcome::NotYet(turn, Retry::Unlock),
             Handed::Refused(error) => {
                 self.forget(submission);
+                for signal in &submission.signals {
+                    signal.of.forget_sent(signal.claim());
+                }
                 return Outcome::Refused(turn, error);
+            }
+            Handed::Signalled(error) => {
+                self.forget(submission);
+                return Outcome::Signalled(turn, error);
             }
         }
         let number = submission.number;
@@ -278,8 +292,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.dependents().forget_signals(submission.number);
         self.forget_relays(submission.number);
         self.forget_times(submission);
-        for signal in &submission.signals {
-            signal.of.forget_sent(signal.claim());
+    }
+
+    /// Fails the signals of a submission, because the driver has some of them and not its end (Q5).
+    ///
+    /// Those that the host was to make are still made for others (E2).
+    #[cold]
+    pub(super) fn fail_signalled<'s>(
+        &self,
+        claims: impl Iterator<Item = (&'s Arc<Shared>, Interval)>,
+        cause: &Failure,
+    ) {
+        for (of, claim) in claims {
+            if of.port_on(self.device()).is_none() {
+                of.signal_in_place(claim);
+            }
+            of.fail(cause.clone());
         }
     }
 

@@ -70,6 +70,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 self.release_held(turn, rest);
                 return Err(error);
             }
+            Outcome::Signalled(turn, error) => {
+                self.fail_signalled(submission.claims(), &error.into_cause());
+                self.keep(number, &mut submission.keep);
+                let rest = self.hold_first(number, HeldSubmission::skipped());
+                self.release_held(turn, rest);
+                return Ok(self.submitted(number));
+            }
         }
         Ok(Submitted::sent(Point {
             of: Some(self.own_shared()),

@@ -11,8 +11,9 @@ use super::*;
 use crate::Word;
 use crate::device::open::Device;
 use crate::driver::emulated::{
-    Call, Pointed, device, device_with, every_address_is, finish, finish_raw, finish_stream,
-    memory_calls, put, queries_find_a_loss, refuse_writes, write,
+    Call, Pointed, before_the_next_is_put, device, device_with, every_address_is, finish,
+    finish_raw, finish_stream, memory_calls, put, queries_find_a_loss, refuse_records,
+    refuse_writes, write,
 };
 use crate::driver::table::Optional;
 use crate::queue::submission::Queue;
@@ -201,6 +202,56 @@ fn a_refused_write_leaves_the_word_as_it_was() {
     write(&queue);
     finish(&queue, put(&queue));
     assert_eq!(line.value().unwrap(), 1);
+}
+
+/// Q5: the stream makes the signal, although the event behind it was refused.
+#[rstest]
+fn a_signal_that_the_stream_has_is_not_refused(#[values(false, true)] held: bool) {
+    let device = device();
+    let Adopted { word, line } = adopt(&device, 64, PINNED, 0).unwrap();
+    let queue = queue(&device, "queue");
+    let wait = line.at(u64::from(held));
+    let submit = || queue.submit(&[wait], |_| Ok(()), &[line.signal_at(2)]);
+    let submitted = held.then(submit);
+    refuse_records(1);
+    // The device is so fast that the word shows the value before the engine goes on.
+    let shows = word.clone();
+    before_the_next_is_put(move || shows.store(2, Ordering::SeqCst));
+    if held {
+        promise(&line, 1).unwrap();
+    }
+    let submitted = submitted.unwrap_or_else(submit).unwrap();
+    submitted.wait_submitted(Duration::ZERO).unwrap();
+    let written = memory_calls();
+    assert_eq!(written.last(), Some(&Call::Write(2)), "{written:?}");
+    // The host does not know that the memory before it is visible, so it ends its waits.
+    let failed = line.at(2).wait(Duration::ZERO).unwrap_err();
+    let cause = failed.root().to_string();
+    assert!(cause.contains("cuEventRecord"), "{failed}");
+    let again = queue.submit(&[], |_| Ok(()), &[line.signal_at(2)]);
+    assert!(matches!(again, Err(Error::Failed { .. })), "{again:?}");
+    assert!(memory_calls().is_empty());
+    // The queue goes on.
+    finish(&queue, put(&queue));
+    queue.idle(Duration::ZERO).unwrap();
+}
+
+/// The same for a submission of the application's own.
+#[test]
+fn a_claimed_signal_that_the_stream_has_is_made_once() {
+    let device = device();
+    let Adopted { line, .. } = adopt(&device, 64, PINNED, 0).unwrap();
+    let queue = queue(&device, "queue");
+    let mut claim = line.claim(1).unwrap();
+    refuse_records(1);
+    let stream = queue.queue_stream().stream().raw();
+    // SAFETY: the queue keeps the stream.
+    let made = unsafe { device.submit_claimed(&line, &mut claim, stream) };
+    assert!(matches!(made, Err(Error::Native { .. })), "{made:?}");
+    // SAFETY: the queue keeps the stream.
+    let again = unsafe { device.submit_claimed(&line, &mut claim, stream) };
+    assert!(matches!(again, Err(Error::Failed { .. })), "{again:?}");
+    assert_eq!(memory_calls(), [Call::Write(1)]);
 }
 
 #[rstest]

@@ -120,7 +120,20 @@ fn slots() -> Verdict {
             right.submit(&[], |_| Ok(()), &[theirs.signal_at(round)])?;
             other.submit(&[], |_| Ok(()), &[before.signal_at(round)])?;
             told.signal(round)?;
-            queue.launch(&graph, &captured.map(|slot| slot.at(round)))?;
+            let values = captured.map(|slot| slot.at(round));
+            let refused = queue.launch(&graph, &values).map(drop).err();
+            if let Some(error) = refused {
+                queue.idle(PATIENCE)?;
+                // The timeline does not tell of a value that nothing claims.
+                let semaphore = vulkan.semaphore_of(&ours)?;
+                // SAFETY: a live semaphore, which the timeline keeps.
+                let value = unsafe { vulkan.raw().get_semaphore_counter_value(semaphore) };
+                let signalled = value.is_ok_and(|value| value >= round);
+                // A lost device may have executed what it refuses.
+                let is_lost = cuda.check().is_err();
+                expect(is_lost || !signalled, "a refused launch has signalled")?;
+                return Err(error.into());
+            }
             let waits = [ours.at(round), after.at(round)];
             right.submit(&waits, |_| Ok(()), &[seen.signal_at(round)])?;
         }
