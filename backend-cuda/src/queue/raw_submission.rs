@@ -37,7 +37,10 @@ impl RawSubmission<'_> {
         launched
     }
 
-    /// Keeps `object` alive until the submission has finished, or has been refused.
+    /// Keeps `object` alive until the submission has finished.
+    ///
+    /// Also if it is refused, because the driver may have a part of it. Then a later submission of
+    /// the queue drops the object, or `Queue::idle`, or the drop of the queue.
     pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
         let mut kept = self.kept.take();
         kept.push(object);

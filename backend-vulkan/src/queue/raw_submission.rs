@@ -91,7 +91,10 @@ impl<'s> RawSubmission<'s> {
         })
     }
 
-    /// Keeps `object` alive until the submission has finished, or has been refused.
+    /// Keeps `object` alive until the submission has finished.
+    ///
+    /// Also if it is refused, because the driver may have a part of it. Then a later submission of
+    /// the queue drops the object, or `Queue::idle`, or the drop of the queue.
     pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
         if let Some(KeptByCall(kept)) = self.kept {
             kept.lock().push(object);
