@@ -394,6 +394,8 @@ symbols! {
         ) = "cuTexObjectCreate";
         tex_object_destroy(texture: sys::CUtexObject) = "cuTexObjectDestroy";
         memcpy_3d_async(copy: *const Copy3d, stream: sys::CUstream) = "cuMemcpy3DAsync_v2";
+        graph_get_nodes(graph: sys::CUgraph, nodes: *mut sys::CUgraphNode, count: *mut usize)
+            = "cuGraphGetNodes";
         graph_exec_set_wait(
             graph: sys::CUgraphExec, node: sys::CUgraphNode,
             params: *const SemaphoreNodeParams<sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>,
@@ -739,6 +741,7 @@ impl Driver {
     /// The first missing function of those that set what nodes of graphs wait for and signal.
     pub(crate) fn missing_for_slots(&self) -> Option<&'static str> {
         self.0.optional.missing(&[
+            "cuGraphGetNodes",
             "cuGraphExecExternalSemaphoresWaitNodeSetParams",
             "cuGraphExecExternalSemaphoresSignalNodeSetParams",
             "cuGraphExecEventWaitNodeSetEvent",

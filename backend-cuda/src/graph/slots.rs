@@ -13,8 +13,8 @@ use syncline_core::{Error, Point, Result, Signal, Timeline, error::Object};
 use crate::device::context::{Context, Owner};
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
-use crate::driver::table::Raw;
-use crate::queue::graph_launch::{Executable, Launch, Line, Mechanism, SlotNode};
+use crate::driver::table::{Raw, require_function};
+use crate::queue::graph_launch::{Executable, GRAPH, Launch, Line, Mechanism, SlotNode};
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::timeline::counter::CounterPort;
@@ -173,7 +173,7 @@ impl GraphSlots {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the slots were captured into another graph, if there are none, or
-    /// if the driver has not told the node of one of them.
+    /// if the driver has not told the node of one of them. A driver error.
     ///
     /// # Safety
     /// * `graph` and `executable` are live, and stay alive while `owner` is kept. Without an owner,
@@ -196,7 +196,7 @@ impl GraphSlots {
             let asked = format!("take {graph:p} as its graph");
             Err(Error::unsupported(&self.object, asked, reason))
         };
-        match &self.captured {
+        let captured = match &self.captured {
             None => return refuse("it has no slot; launch the graph in a submission's work"),
             Some((_, captured)) if captured.0 != graph => {
                 return refuse("its slots were captured into another graph");
@@ -204,9 +204,11 @@ impl GraphSlots {
             Some(_) if self.has_unknown_node => {
                 return refuse("the driver has not told the node of a slot; capture it again");
             }
-            Some(_) => {}
-        }
+            Some((_, captured)) => captured.0,
+        };
+        let commands = self.commands(captured)?;
         Ok(Graph(Arc::new(Executable {
+            commands,
             object: self.object,
             device: self.device,
             raw: Raw(executable),
@@ -214,6 +216,21 @@ impl GraphSlots {
             launching: Mutex::default(),
             _owner: owner,
         })))
+    }
+
+    /// The commands of a launch: one for each node of the graph, and at least [`GRAPH`].
+    fn commands(&self, graph: sys::CUgraph) -> Result<u64> {
+        let context = self.device.context();
+        let mut nodes = 0_usize;
+        // SAFETY: `GraphSlots::adopt` demands a live graph. With no list of nodes the driver writes
+        // only their number.
+        let known = unsafe {
+            let driver = context.driver();
+            driver.graph_get_nodes(graph, std::ptr::null_mut(), &raw mut nodes)
+        };
+        require_function(known, "cuGraphGetNodes")
+            .map_err(|code| context.error_on(&self.object, code))?;
+        Ok(GRAPH.max(nodes as u64))
     }
 
     /// The mechanism of the timeline's port: external, in a ring, or in memory.
@@ -396,7 +413,8 @@ impl Queue {
     /// the whole launch, too. The host may find a signal of an imported timeline reached only when
     /// the launch has finished.
     ///
-    /// A launch counts as 64 commands ([`Recorder::commands`]).
+    /// A launch counts as many commands as the graph has nodes, and at least 64
+    /// ([`Recorder::commands`]). A child graph is one node.
     ///
     /// See `cuGraphLaunch` and `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
     ///

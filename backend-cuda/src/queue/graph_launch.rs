@@ -21,7 +21,7 @@ use crate::timeline::port::{EventPort, Marks, no_event};
 use crate::timeline::semaphore::{Semaphore, signal_params, wait_params};
 use crate::timeline::word::WordPort;
 
-/// The commands that count for a launch of a graph, unless the work declares more.
+/// The least commands that count for a launch of a graph. The work may declare more.
 pub(crate) const GRAPH: u64 = 64;
 
 /// A node of a captured graph that waits for a timeline, or signals it, at each launch.
@@ -65,6 +65,8 @@ pub(crate) struct Executable {
     pub(crate) _owner: Owner,
     pub(crate) device: Device,
     pub(crate) raw: Raw<sys::CUgraphExec_st>,
+    /// The commands that count for a launch.
+    pub(crate) commands: u64,
     pub(crate) slots: Box<[SlotNode]>,
     /// Held from the first change of a slot to the launch.
     ///
@@ -127,7 +129,7 @@ impl Launch {
                 .map_err(|code| stream.error(code))?;
         }
         self.is_launched.store(true, Ordering::Relaxed);
-        recorder.count(GRAPH);
+        recorder.count(self.graph.commands);
         Ok(())
     }
 

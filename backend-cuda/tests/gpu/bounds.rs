@@ -1,9 +1,13 @@
 //! Work in flight is bounded, so that no submitter blocks. It may be dropped at any time.
+#![allow(unsafe_code, reason = "captures a graph, as an application does")]
+
+use std::ptr::null_mut;
 
 use syncline_core::backend::{Device as _, Queue as _};
-use syncline_cuda::{Queue, Recorder};
+use syncline_cuda::{Queue, Recorder, sys};
 
 use crate::common::{LIMIT, trials};
+use crate::graphs::{THREAD_LOCAL, ok};
 use crate::setup::{Stall, gpu};
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
@@ -12,6 +16,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         a_stall_never_blocks_the_submitter,
         commands_and_not_submissions_are_bounded,
         what_another_queue_has_in_flight_counts_and_goes,
+        a_launch_counts_the_nodes_of_its_graph,
     ]
 }
 
@@ -125,4 +130,49 @@ fn what_another_queue_has_in_flight_counts_and_goes() {
     // No query polls the first queue.
     other.position().wait(LIMIT).unwrap();
     gated.idle(LIMIT).unwrap();
+}
+
+fn a_launch_counts_the_nodes_of_its_graph() {
+    let gpu = gpu();
+    let (captured, line) = (gpu.queue("captured"), gpu.device.timeline("line").unwrap());
+    let buffer = gpu.device.buffer(4).unwrap();
+    let mut slots = gpu.device.graph_slots("graph of 250 nodes");
+    let (mut graph, mut executable) = (null_mut(), null_mut());
+    let guard = captured.stream();
+    // SAFETY: a live stream, and memory that the test keeps until the launches have finished. The
+    // calls write one handle each.
+    let signal = unsafe {
+        ok(sys::cuCtxSetCurrent(gpu.device.raw_context()));
+        ok(sys::cuStreamBeginCapture_v2(guard.raw(), THREAD_LOCAL));
+        for value in 1..250 {
+            let memory = buffer.pointer();
+            ok(sys::cuMemsetD32Async(memory, value, 1, guard.raw()));
+        }
+        let signal = slots.signal(&captured, &line).unwrap();
+        ok(sys::cuStreamEndCapture(guard.raw(), &raw mut graph));
+        ok(sys::cuGraphInstantiateWithFlags(
+            &raw mut executable,
+            graph,
+            0,
+        ));
+        signal
+    };
+    drop(guard);
+    // SAFETY: both live until the test has waited for all launches.
+    let slotted = unsafe { slots.adopt(graph, executable, None) }.unwrap();
+    let stall = gpu.stalled(&captured);
+    let held = [1, 2, 3].map(|value| {
+        let launch = captured.launch(&slotted, &[signal.at(value)]);
+        launch.unwrap().is_held()
+    });
+    assert_eq!(held, [false, false, true], "{:?}", captured.held());
+    stall.release();
+    line.at(3).wait(LIMIT).unwrap();
+    captured.idle(LIMIT).unwrap();
+    drop(slotted);
+    // SAFETY: nothing uses them any more.
+    unsafe {
+        ok(sys::cuGraphExecDestroy(executable));
+        ok(sys::cuGraphDestroy(graph));
+    }
 }

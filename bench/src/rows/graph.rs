@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Largest number of outstanding launches.
 ///
-/// A launch counts as 64 of 480 commands. Above that the engine holds submissions.
+/// A launch counts as 64 of 416 commands. Above that the engine holds submissions.
 const BURST: u64 = 4;
 
 pub(super) const ROWS: &[Row] = &[Row {

@@ -86,7 +86,10 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuEventQuery" | "cuStreamQuery" | "cuStreamSynchronize" => &[400, ILLEGAL_ADDRESS],
         "cuEventElapsedTime" => &[400, 999, ILLEGAL_ADDRESS],
         "cuStreamGetCtx" | "cuStreamGetCaptureInfo_v2" => &[400, ILLEGAL_ADDRESS],
-        "cuUserObjectCreate" | "cuUserObjectRelease" | "cuGraphRetainUserObject" => &[1],
+        "cuUserObjectCreate"
+        | "cuUserObjectRelease"
+        | "cuGraphRetainUserObject"
+        | "cuGraphGetNodes" => &[1],
         "cuGraphLaunch"
         | "cuGraphExecBatchMemOpNodeSetParams"
         | "cuGraphExecEventRecordNodeSetEvent"

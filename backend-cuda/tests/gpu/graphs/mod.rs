@@ -11,6 +11,8 @@ mod launches;
 mod meanwhile;
 mod setup;
 
+pub(crate) use setup::{THREAD_LOCAL, ok};
+
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     [captured::tests(), launches::tests(), meanwhile::tests()].concat()
 }
