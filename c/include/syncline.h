@@ -7,7 +7,8 @@
 // that was freed is refused with SL_ERROR_INVALID_HANDLE.
 //
 // Time limits are in nanoseconds; SL_FOREVER is no limit. Texts are in UTF-8 and end with a zero
-// byte. A null label is the empty one. Structures begin with their size, which the caller sets.
+// byte. A null label is the empty one. Structures begin with their size, which the caller sets, and
+// which a call that fills one in sets to that of the library. Initialize all other fields to 0.
 // Lists have as many elements as their counts say, and live during the call. Results through
 // pointers are written only if the call succeeds.
 //
@@ -43,19 +44,19 @@ typedef struct CUmipmappedArray_st *CUmipmappedArray;
 #endif
 
 // The major version of the header. A program and a library of different major versions do not fit.
-#define SL_VERSION_MAJOR 0
+#define SYNCLINE_VERSION_MAJOR 0
 
 // The minor version of the header. Before version 1.0, it must be equal, too.
-#define SL_VERSION_MINOR 1
+#define SYNCLINE_VERSION_MINOR 1
 
 // The patch version of the header.
-#define SL_VERSION_PATCH 0
+#define SYNCLINE_VERSION_PATCH 0
 
 // The bytes of a device's name in sl_device_info.
 #define SL_NAME_SIZE 256
 
 // The most extensions that sl_vulkan_offer has.
-#define SL_VULKAN_EXTENSIONS 8
+#define SL_VULKAN_EXTENSIONS 16
 
 // A time limit without an end.
 #define SL_FOREVER UINT64_MAX
@@ -188,6 +189,8 @@ typedef struct {
   uint8_t uuid[16];
   // The name of the device, which ends with a zero byte.
   char name[SL_NAME_SIZE];
+  // 0.
+  uint32_t reserved;
 } sl_device_info;
 
 // vkGetInstanceProcAddr: the same type as PFN_vkGetInstanceProcAddr.
@@ -205,6 +208,8 @@ typedef struct {
   uint32_t external_memory_fd;
   // VK_KHR_calibrated_timestamps or VK_EXT_calibrated_timestamps: exact times on the host.
   uint32_t calibrated_timestamps;
+  // For extensions that later versions know. 0.
+  uint32_t reserved[12];
 } sl_vulkan_enabled;
 
 // What a VkDevice should be created with, so that Syncline can adopt it.
@@ -255,7 +260,8 @@ typedef struct {
 
 // Frees the data of a callback. Called once, on any thread, also if the callback was not called.
 //
-// It must not throw, and must not jump out of the call.
+// It may call the library. But it must not wait, and must neither lock the queue of its submission
+// nor submit to it. It must not throw, and must not jump out of the call.
 typedef void (*sl_drop)(void *data);
 
 // The raw handles of a device of Vulkan.
@@ -364,7 +370,7 @@ typedef struct {
   const uint64_t *signal_values;
 } sl_vulkan_submission;
 
-// Submits to a VkQueue. Returns the VkResult: 0 for success.
+// Submits to a VkQueue. Returns the VkResult, which is below 0 for an error.
 //
 // It must not throw, and must not jump out of the call.
 typedef int32_t (*sl_vulkan_work)(const sl_vulkan_submission *submission, void *data);
@@ -438,6 +444,8 @@ typedef struct {
   uint32_t layers;
   // VkImageUsageFlags without those of transfers, which every image has.
   uint32_t usage;
+  // 0.
+  uint32_t reserved;
 } sl_image_info;
 
 // An image as one device sees it.
@@ -852,9 +860,9 @@ sl_result sl_claim_wait_ready(sl_claim claim, uint64_t nanoseconds);
 // is lost, the timeline fails. A null `device` stands for any device of the timeline. Call it
 // after a successful submission and before sl_claim_free. A second call does nothing.
 //
-// SL_ERROR_NOT_READY if the predecessor is not pending (sl_claim_wait_ready). SL_ERROR_UNSUPPORTED
-// for a timeline of a CUDA device, for which sl_claim_submit_cuda is. After an error the claim is
-// as before.
+// SL_ERROR_NOT_READY if the predecessor is not pending (sl_claim_wait_ready), or while another
+// call submits the claim. SL_ERROR_UNSUPPORTED for a timeline of a CUDA device, for which
+// sl_claim_submit_cuda is. After an error the claim is as before.
 sl_result sl_claim_submitted(sl_claim claim, sl_device device);
 
 // Signals a claimed value behind all that the program has added to a CUDA stream.
@@ -889,7 +897,7 @@ sl_result sl_claim_free(sl_claim claim);
 //
 // `free` is called once with `data` after the submission has finished, or when it is known never
 // to run, also if this call fails. So it also tells when earlier work of the queue has finished.
-// `submission`, which may be null, gets a handle for sl_submission_wait.
+// `submission`, which may be null, gets a handle of the submission.
 //
 // `free` may be called on any thread.
 sl_result sl_queue_submit(sl_queue queue,
@@ -908,7 +916,7 @@ sl_result sl_queue_submit(sl_queue queue,
 // what comes after it on the queue.
 //
 // `free` is called once with `data` after `work`, or when `work` is known never to be called, also
-// if this call fails. `submission`, which may be null, gets a handle for sl_submission_wait.
+// if this call fails. `submission`, which may be null, gets a handle of the submission.
 //
 // `work` and `free` may be called on any thread with `data`.
 sl_result sl_queue_submit_host(sl_queue queue,
@@ -928,13 +936,13 @@ sl_result sl_queue_submit_host(sl_queue queue,
 // meanwhile. `work` makes one or more submissions that wait for all waits of its
 // sl_vulkan_submission and then make all of its signals. A missing signal shows as a time-out. It
 // must not block, must not lock the queue, and must not submit to it through Syncline. If it
-// returns another number than 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if
-// the submission was held, the timelines of the signals fail.
+// returns a number below 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if the
+// submission was held, the timelines of the signals fail. An earlier part may be with the driver.
 //
 // `free` is called once with `data` after the submission has finished, or when it is known never
 // to run, also if this call fails. So it may free command buffers. It is called by a later call of
 // the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
-// `submission`, which may be null, gets a handle for sl_submission_wait.
+// `submission`, which may be null, gets a handle of the submission.
 //
 // `work` and `free` may be called on any thread with `data`. `work` submits only what is valid.
 // What it uses lives until `free`.
@@ -960,7 +968,7 @@ sl_result sl_queue_submit_vulkan(sl_queue queue,
 //
 // `free` is called once with `data` after the submission has finished, or when it is known never
 // to run, also if this call fails. It is called by a later call of the queue or the device:
-// sl_queue_idle makes sure. `submission`, which may be null, gets a handle for sl_submission_wait.
+// sl_queue_idle makes sure. `submission`, which may be null, gets a handle of the submission.
 //
 // `work` and `free` may be called on any thread with `data`. What the commands use lives until
 // `free`.

@@ -20,6 +20,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <initializer_list>
 #include <iterator>
@@ -44,10 +46,16 @@ private:
   sl_result code_;
 };
 
-// Throws an Error unless a call has succeeded.
+// Throws an Error unless a call has succeeded. Without exceptions (-fno-exceptions) it prints the
+// text and ends the program: call the functions of syncline.h where an error is expected.
 inline void check(sl_result result) {
   if (result != SL_SUCCESS) {
+#ifdef __cpp_exceptions
     throw Error(result, sl_last_error());
+#else
+    std::fprintf(stderr, "syncline: %s: %s\n", sl_result_name(result), sl_last_error());
+    std::abort();
+#endif
   }
 }
 
@@ -329,12 +337,14 @@ template <class Body> std::int32_t result_of(Body &&body) {
     body();
     return 0;
   } else {
+    static_assert(!std::is_same_v<decltype(body()), bool>, "return nothing, or 0 for success");
     return static_cast<std::int32_t>(body());
   }
 }
 
 // Calls a callable at the border, which no exception passes.
 template <class Body> std::int32_t guarded(std::int32_t thrown, Body &&body) noexcept {
+#ifdef __cpp_exceptions
   try {
     return result_of(std::forward<Body>(body));
   } catch (const std::exception &error) {
@@ -343,6 +353,10 @@ template <class Body> std::int32_t guarded(std::int32_t thrown, Body &&body) noe
     sl_work_failed("an exception that is no std::exception");
   }
   return thrown;
+#else
+  (void)thrown;
+  return result_of(std::forward<Body>(body));
+#endif
 }
 
 template <class Work> void destroy(void *data) noexcept { delete static_cast<Work *>(data); }

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null;
-use std::sync::Arc;
 
 use syncline::info::Uuid;
 use syncline::vulkan::ash::{self, vk};
@@ -14,7 +13,7 @@ use crate::raw::{
     CUcontext, CUstream, VkDevice, VkInstance, VkPhysicalDevice, VkQueue, VkSemaphore, from_vk,
     sl_vulkan_loader, static_functions, to_vk,
 };
-use crate::result::{Refused, call, info_in, info_out, list, out, sl_result, text};
+use crate::result::{Refused, call, info_in, info_out, list, out, sl_result, told};
 use crate::submit::{Data, sl_drop};
 
 /// Extensions and features of a VkDevice beyond Vulkan 1.2 and its feature timelineSemaphore.
@@ -31,6 +30,8 @@ pub struct sl_vulkan_enabled {
     pub external_memory_fd: u32,
     /// VK_KHR_calibrated_timestamps or VK_EXT_calibrated_timestamps: exact times on the host.
     pub calibrated_timestamps: u32,
+    /// For extensions that later versions know. 0.
+    pub reserved: [u32; 12],
 }
 
 impl From<Enabled> for sl_vulkan_enabled {
@@ -40,6 +41,7 @@ impl From<Enabled> for sl_vulkan_enabled {
             external_semaphore_fd: enabled.external_semaphore_fd.into(),
             external_memory_fd: enabled.external_memory_fd.into(),
             calibrated_timestamps: enabled.calibrated_timestamps.into(),
+            reserved: [0; 12],
         }
     }
 }
@@ -56,7 +58,7 @@ impl From<sl_vulkan_enabled> for Enabled {
 }
 
 /// The most extensions that sl_vulkan_offer has.
-pub const SL_VULKAN_EXTENSIONS: usize = 8;
+pub const SL_VULKAN_EXTENSIONS: usize = 16;
 
 /// What a VkDevice should be created with, so that Syncline can adopt it.
 #[repr(C)]
@@ -242,6 +244,12 @@ pub unsafe extern "C" fn sl_device_adopt_vulkan(
                 .iter()
                 .map(|queue| (queue.family, queue.index, to_vk(queue.queue)))
                 .collect();
+            if info.enabled.reserved != [0; 12] {
+                return Err(Refused::argument(
+                    "enabled",
+                    "has another reserved number than 0",
+                ));
+            }
             adopted.enabled = info.enabled.into();
             adopted.owner = owner;
             vulkan::Device::adopt(adopted)?
@@ -345,7 +353,7 @@ pub unsafe extern "C" fn sl_queue_open_vulkan(
     call(|| {
         let place = out(queue, "queue")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let device = device.get()?;
         let opened = device.vulkan()?.queue_on(family, index, label)?;
         place.set(sl_queue::new(Queue::Vulkan(opened)));
@@ -379,7 +387,7 @@ pub unsafe extern "C" fn sl_queue_adopt_cuda(
     call(|| {
         let place = out(queue, "queue")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let device = device.get()?;
         // SAFETY: by the contract of this function.
         let adopted = unsafe { device.cuda()?.adopt_raw_stream(stream, owner, label)? };
@@ -410,7 +418,7 @@ pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
     call(|| {
         let place = out(timeline, "timeline")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         not_null(semaphore, "semaphore")?;
         let device = device.get()?;
         let device = device.vulkan()?;
@@ -455,7 +463,7 @@ pub unsafe extern "C" fn sl_timeline_adopt_word(
     call(|| {
         let place = out(timeline, "timeline")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let word = match bits {
             32 => cuda::Word::Bits32(address),
             64 => cuda::Word::Bits64(address),
@@ -483,6 +491,3 @@ pub unsafe extern "C" fn sl_timeline_adopt_word(
 pub extern "C" fn sl_timeline_signalled_by_others(timeline: sl_timeline, value: u64) -> sl_result {
     call(|| Ok(timeline.get()?.own()?.signalled_by_others(value)?))
 }
-
-/// Owners are `Arc`s, which any thread may drop.
-const _: fn(Arc<Data>) -> Arc<dyn std::any::Any + Send + Sync> = |data| data;

@@ -1,6 +1,6 @@
 //! Claims: values that a submission of the program's own signals.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use syncline::backend::Device as _;
 use syncline::{Claim, KeptPoint};
@@ -12,7 +12,8 @@ use crate::timeline::limit;
 
 /// A claim, and what can be asked of it without waiting for other calls.
 pub(crate) struct ClaimOfC {
-    claim: Mutex<Claim>,
+    /// `None` while a call uses it. No lock is held then, because the call may call the program.
+    claim: Mutex<Option<Claim>>,
     /// The point before it. Does not keep the timeline's handles.
     predecessor: KeptPoint,
     /// The id of the timeline's name.
@@ -20,9 +21,15 @@ pub(crate) struct ClaimOfC {
 }
 
 impl ClaimOfC {
+    fn lock(&self) -> MutexGuard<'_, Option<Claim>> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn with(&self, body: impl FnOnce(&mut Claim) -> syncline::Result<()>) -> Result<(), Refused> {
-        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(body(&mut claim)?)
+        let mut claim = self.lock().take().ok_or(Refused::Claim)?;
+        let result = body(&mut claim);
+        *self.lock() = Some(claim);
+        Ok(result?)
     }
 }
 
@@ -49,7 +56,7 @@ pub extern "C" fn sl_timeline_claim(
         claim.set(sl_claim::new(ClaimOfC {
             predecessor: timeline.at(made.predecessor()).keep(),
             timeline: timeline.object().id(),
-            claim: Mutex::new(made),
+            claim: Mutex::new(Some(made)),
         }));
         Ok(())
     })
@@ -74,8 +81,9 @@ pub extern "C" fn sl_claim_predecessor(claim: sl_claim, value: *mut u64) -> sl_r
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_claim_wait_ready(claim: sl_claim, nanoseconds: u64) -> sl_result {
     call(|| {
-        let claim = claim.get()?;
-        Ok(claim.predecessor.point().wait_pending(limit(nanoseconds))?)
+        // The claim ends when another thread frees it, and not after this wait.
+        let predecessor = claim.get()?.predecessor.clone();
+        Ok(predecessor.point().wait_pending(limit(nanoseconds))?)
     })
 }
 
@@ -85,9 +93,9 @@ pub extern "C" fn sl_claim_wait_ready(claim: sl_claim, nanoseconds: u64) -> sl_r
 /// is lost, the timeline fails. A null `device` stands for any device of the timeline. Call it
 /// after a successful submission and before sl_claim_free. A second call does nothing.
 ///
-/// SL_ERROR_NOT_READY if the predecessor is not pending (sl_claim_wait_ready). SL_ERROR_UNSUPPORTED
-/// for a timeline of a CUDA device, for which sl_claim_submit_cuda is. After an error the claim is
-/// as before.
+/// SL_ERROR_NOT_READY if the predecessor is not pending (sl_claim_wait_ready), or while another
+/// call submits the claim. SL_ERROR_UNSUPPORTED for a timeline of a CUDA device, for which
+/// sl_claim_submit_cuda is. After an error the claim is as before.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_claim_submitted(claim: sl_claim, device: sl_device) -> sl_result {
     call(|| {

@@ -50,6 +50,8 @@ pub struct sl_device_info {
     pub uuid: [u8; 16],
     /// The name of the device, which ends with a zero byte.
     pub name: [c_char; SL_NAME_SIZE],
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Makes a device of the host. It needs no driver.
@@ -153,6 +155,7 @@ pub unsafe extern "C" fn sl_device_get_info(
             has_uuid: u32::from(info.uuid.is_some()),
             uuid: info.uuid.map_or([0; 16], |uuid| uuid.0),
             name,
+            reserved: 0,
         });
         Ok(())
     })

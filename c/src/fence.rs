@@ -6,7 +6,7 @@ use syncline::backend::{Device as _, Queue as _};
 
 use crate::handle::{Handle, sl_device, sl_fence, sl_queue};
 use crate::raw::CUevent;
-use crate::result::{Refused, call, out, sl_result, text};
+use crate::result::{Refused, call, out, sl_result, told};
 use crate::timeline::{limit, sl_point};
 
 /// The kind of time that the records of a fence write.
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn sl_fence_make(
     call(|| {
         let fence = out(fence, "fence")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let device = device.get()?;
         let made = match timing {
             kind if kind == sl_timing::SL_TIMING_NONE as u32 => device.fence(label),
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn sl_fence_adopt_cuda(
     call(|| {
         let fence = out(fence, "fence")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         if event.is_null() {
             return Err(Refused::argument("event", "is null"));
         }

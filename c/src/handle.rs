@@ -3,8 +3,11 @@
 //! A handle is a number with a generation. So a handle that was freed is refused, also if its place
 //! in the table has a new object. Each handle is freed once. What it names lives on while other
 //! handles or submissions need it.
+//!
+//! A `fork` waits for the tables, so that no thread that the child lacks has one locked there.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::cell::RefCell;
+use std::sync::{Arc, Once, PoisonError, RwLock, RwLockWriteGuard};
 
 use slotmap::{Key, KeyData, SlotMap};
 use syncline::handle::SharedWords;
@@ -36,6 +39,7 @@ impl<K: Key, T> Table<K, T> {
 
     /// Adds an object. Returns the number of its handle.
     fn add(&self, object: T) -> u64 {
+        FORK.call_once(watch_forks);
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let objects = objects.get_or_insert_with(SlotMap::with_key);
         objects.insert(Arc::new(object)).data().as_ffi() ^ self.tag
@@ -72,6 +76,30 @@ impl<K: Key, T> Table<K, T> {
         check(objects.get(key).ok_or_else(missing)?)?;
         objects.remove(key).ok_or_else(missing)
     }
+}
+
+static FORK: Once = Once::new();
+
+/// Registers the handlers of `fork`.
+fn watch_forks() {
+    // SAFETY: the handlers are functions of this library, which stays in the process. Without
+    // memory for them, a child may hang in a call that another thread of the parent was in.
+    let _ = unsafe { libc::pthread_atfork(Some(lock_tables), Some(unlock), Some(unlock)) };
+}
+
+/// A table that is locked for a fork.
+trait Locked {}
+
+impl<T> Locked for RwLockWriteGuard<'static, T> {}
+
+thread_local! {
+    /// All tables, on a thread that forks.
+    static LOCKED: RefCell<Vec<Box<dyn Locked>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// In the parent and in the child, whose only thread is the one that has locked.
+extern "C" fn unlock() {
+    let _ = LOCKED.try_with(RefCell::take);
 }
 
 /// A type of handle and the table behind it.
@@ -243,7 +271,20 @@ macro_rules! handles {
                 Ok(())
             }
         }
-    )+};
+    )+
+
+        /// No call of the program and no other lock comes inside a lock of a table.
+        extern "C" fn lock_tables() {
+            let _ = LOCKED.try_with(|locked| {
+                let mut locked = locked.borrow_mut();
+                $(
+                    let objects = &$table.objects;
+                    let objects = objects.write().unwrap_or_else(PoisonError::into_inner);
+                    locked.push(Box::new(objects));
+                )+
+            });
+        }
+    };
 }
 
 handles! {

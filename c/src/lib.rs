@@ -57,6 +57,27 @@ mod memory;
 
 mod process;
 
+/// A field that is added at the end of a structure must change its size.
+macro_rules! end_without_padding {
+    ($($name:ident . $last:ident: $kind:ty;)+) => {$(
+        const _: () = assert!(
+            size_of::<$name>() == std::mem::offset_of!($name, $last) + size_of::<$kind>()
+        );
+    )+};
+}
+
+end_without_padding! {
+    sl_buffer_info.cuda_pointer: u64;
+    sl_device_info.reserved: u32;
+    sl_image_handles.cuda_array: CUmipmappedArray;
+    sl_image_info.reserved: u32;
+    sl_lock_info.held: usize;
+    sl_vulkan_adopt_info.enabled: sl_vulkan_enabled;
+    sl_vulkan_handles.enabled: sl_vulkan_enabled;
+    sl_vulkan_offer.uuid: [u8; 16];
+    sl_vulkan_submission.signal_values: *const u64;
+}
+
 pub use adopt::*;
 pub use claim::*;
 pub use device::*;

@@ -8,16 +8,16 @@ use syncline::{Inventory, ProbeOptions};
 use crate::result::{call, sl_result, text_out};
 
 /// The major version of the header. A program and a library of different major versions do not fit.
-pub const SL_VERSION_MAJOR: u32 = 0;
+pub const SYNCLINE_VERSION_MAJOR: u32 = 0;
 /// The minor version of the header. Before version 1.0, it must be equal, too.
-pub const SL_VERSION_MINOR: u32 = 1;
+pub const SYNCLINE_VERSION_MINOR: u32 = 1;
 /// The patch version of the header.
-pub const SL_VERSION_PATCH: u32 = 0;
+pub const SYNCLINE_VERSION_PATCH: u32 = 0;
 
 /// The version of the library: major * 1000000 + minor * 1000 + patch.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_version() -> u32 {
-    SL_VERSION_MAJOR * 1_000_000 + SL_VERSION_MINOR * 1000 + SL_VERSION_PATCH
+    SYNCLINE_VERSION_MAJOR * 1_000_000 + SYNCLINE_VERSION_MINOR * 1000 + SYNCLINE_VERSION_PATCH
 }
 
 /// The name of a result, such as "SL_ERROR_TIMED_OUT". "unknown" for another number.

@@ -6,7 +6,7 @@ use syncline::Mechanism;
 use syncline::{Link, connect, share};
 
 use crate::handle::{Handle, sl_device, sl_link, sl_timeline};
-use crate::result::{call, out, sl_result, text, text_out};
+use crate::result::{call, out, sl_result, text_out, told};
 
 /// How the devices of a link synchronize.
 #[repr(C)]
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn sl_link_timeline(
     call(|| {
         let timeline = out(timeline, "timeline")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let made = link.get()?.timeline_from(label, initial)?;
         timeline.set(sl_timeline::new(made.into()));
         Ok(())

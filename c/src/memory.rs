@@ -12,7 +12,7 @@ use syncline::{Buffer, Error, Image};
 
 use crate::handle::{Handle, sl_buffer, sl_device, sl_image, sl_link};
 use crate::raw::{CUmipmappedArray, VkBuffer, VkImage, from_vk};
-use crate::result::{Refused, call, info_in, info_out, out, sl_result};
+use crate::result::{Refused, call, check_pointer, info_in, info_out, out, sl_result};
 
 /// What a buffer is for the host, Vulkan and CUDA.
 #[repr(C)]
@@ -56,6 +56,8 @@ pub struct sl_image_info {
     pub layers: u32,
     /// VkImageUsageFlags without those of transfers, which every image has.
     pub usage: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// The raw handles of an image.
@@ -289,10 +291,11 @@ unsafe fn write_buffer_barrier(
 /// # Safety
 /// `place` is null, or points to a structure of Vulkan.
 unsafe fn structure_type(place: *const c_void) -> Result<vk::StructureType, Refused> {
+    // Both kinds of barriers have the alignment of a pointer.
+    check_pointer(place.cast::<usize>(), "barrier")?;
     // SAFETY: by the contract of this function. Every such structure begins with its type.
-    let form = unsafe { place.cast::<i32>().as_ref() };
-    let form = form.ok_or_else(|| Refused::argument("barrier", "is null"))?;
-    Ok(vk::StructureType::from_raw(*form))
+    let form = unsafe { place.cast::<i32>().read() };
+    Ok(vk::StructureType::from_raw(form))
 }
 
 fn no_barrier(form: vk::StructureType, name: &str) -> Refused {
@@ -338,6 +341,12 @@ pub unsafe extern "C" fn sl_link_image(
 }
 
 fn image_info(info: &sl_image_info) -> Result<ImageInfo, Refused> {
+    if info.reserved != 0 {
+        return Err(Refused::argument(
+            "info",
+            "has another reserved number than 0",
+        ));
+    }
     let refused = |name: &str, number: u32| {
         Refused::argument(
             "info",

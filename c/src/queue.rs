@@ -6,7 +6,7 @@ use syncline::QueueKind;
 use syncline::backend::{Device as _, Queue as _};
 
 use crate::handle::{Handle, sl_device, sl_queue};
-use crate::result::{Refused, call, out, sl_result, text};
+use crate::result::{Refused, call, out, sl_result, told};
 use crate::timeline::limit;
 
 /// What a queue is for.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn sl_queue_open(
             other => return Err(Refused::argument("kind", format!("is {other}"))),
         };
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         queue.set(sl_queue::new(device.get()?.queue(kind, label)?));
         Ok(())
     })

@@ -1,5 +1,6 @@
 //! Result codes, the last error of a thread, and the guard around each call.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,8 +58,16 @@ use sl_result::*;
 /// Why a call is refused before it reaches the engine.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    Handle { kind: &'static str, id: u64 },
-    Argument { name: &'static str, what: String },
+    Handle {
+        kind: &'static str,
+        id: u64,
+    },
+    Argument {
+        name: &'static str,
+        what: String,
+    },
+    /// Another call submits the claim.
+    Claim,
     Engine(Error),
 }
 
@@ -78,6 +87,7 @@ impl Refused {
         match self {
             Self::Handle { .. } => SL_ERROR_INVALID_HANDLE,
             Self::Argument { .. } => SL_ERROR_INVALID_ARGUMENT,
+            Self::Claim => SL_ERROR_NOT_READY,
             Self::Engine(error) => code_of(error.kind()),
         }
     }
@@ -92,6 +102,7 @@ impl std::fmt::Display for Refused {
                 "no {kind} has the handle {id:#x}: it was freed, or is of another kind"
             ),
             Self::Argument { name, what } => write!(f, "the argument {name} {what}"),
+            Self::Claim => f.write_str("another call is submitting the claim"),
             Self::Engine(error) => error.fmt(f),
         }
     }
@@ -147,39 +158,57 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Refused>) -> sl_result {
 /// Writes a result through a pointer of C.
 ///
 /// # Errors
-/// The pointer is null. The body must ask this before it has an effect.
-pub(crate) fn out<'a, T>(pointer: *mut T, name: &'static str) -> Result<Out<'a, T>, Refused> {
-    // SAFETY: each function of the header demands a pointer that may be written.
-    let place = unsafe { pointer.cast::<std::mem::MaybeUninit<T>>().as_mut() };
-    place
-        .map(Out)
-        .ok_or_else(|| Refused::argument(name, "is null"))
+/// The pointer is null or not aligned. The body must ask this before it has an effect.
+pub(crate) fn out<T>(pointer: *mut T, name: &'static str) -> Result<Out<T>, Refused> {
+    check_pointer(pointer, name).map(|()| Out(pointer))
+}
+
+/// # Errors
+/// The pointer is null, or is not aligned for its type.
+pub(crate) fn check_pointer<T>(pointer: *const T, name: &'static str) -> Result<(), Refused> {
+    match (pointer.is_null(), pointer.is_aligned()) {
+        (true, _) => Err(Refused::argument(name, "is null")),
+        (_, false) => Err(Refused::argument(name, "is not aligned for its type")),
+        _ => Ok(()),
+    }
 }
 
 /// A place of C's for a result.
-pub(crate) struct Out<'a, T>(&'a mut std::mem::MaybeUninit<T>);
+pub(crate) struct Out<T>(*mut T);
 
-impl<T> Out<'_, T> {
+impl<T> Out<T> {
     pub(crate) fn set(self, value: T) {
-        self.0.write(value);
+        // SAFETY: each function of the header demands a pointer that may be written. It is aligned.
+        unsafe { self.0.write(value) };
     }
 }
 
 /// The place of an optional result. Null for none.
-pub(crate) fn optional<'a, T>(pointer: *mut T) -> Option<Out<'a, T>> {
+pub(crate) fn optional<T>(pointer: *mut T) -> Option<Out<T>> {
     out(pointer, "").ok()
 }
+
+/// The most bytes of an info structure. A larger size was never set.
+const MOST: usize = 1 << 16;
 
 /// An info structure that C passes. It begins with its size, which C has set.
 ///
 /// # Errors
-/// The pointer is null, or the structure is smaller than that of this version.
+/// The pointer is null, or the structure is smaller than that of this version. Or it is larger, and
+/// what is behind is not 0: a later version has a field there, which would have no effect.
 ///
 /// # Safety
 /// `info` is null, or points to a structure of the size that it begins with.
 pub(crate) unsafe fn info_in<'a, T>(info: *const T, name: &'static str) -> Result<&'a T, Refused> {
     // SAFETY: by the contract of this function.
-    unsafe { require_size::<T>(info.cast(), name)? };
+    let size = unsafe { require_size::<T>(info, name)? };
+    let own = size_of::<T>();
+    // SAFETY: it has that size.
+    let later = unsafe { std::slice::from_raw_parts(info.cast::<u8>().add(own), size - own) };
+    if later.iter().any(|byte| *byte != 0) {
+        let what = format!("has fields behind byte {own}, which only a later version knows");
+        return Err(Refused::argument(name, what));
+    }
     // SAFETY: it has that size.
     Ok(unsafe { &*info })
 }
@@ -191,24 +220,21 @@ pub(crate) unsafe fn info_in<'a, T>(info: *const T, name: &'static str) -> Resul
 ///
 /// # Safety
 /// Same conditions as for [`info_in`].
-pub(crate) unsafe fn info_out<'a, T>(
-    info: *mut T,
-    name: &'static str,
-) -> Result<Out<'a, T>, Refused> {
+pub(crate) unsafe fn info_out<T>(info: *mut T, name: &'static str) -> Result<Out<T>, Refused> {
     // SAFETY: by the contract of this function.
-    unsafe { require_size::<T>(info.cast(), name)? };
+    unsafe { require_size::<T>(info, name)? };
     out(info, name)
 }
 
 /// # Safety
-/// `info` is null, or points to a size.
-unsafe fn require_size<T>(info: *const usize, name: &'static str) -> Result<(), Refused> {
+/// `info` is null, or points to a structure that begins with its size.
+unsafe fn require_size<T>(info: *const T, name: &'static str) -> Result<usize, Refused> {
+    check_pointer(info, name)?;
     // SAFETY: by the contract of this function.
-    let size = unsafe { info.as_ref() };
-    let size = *size.ok_or_else(|| Refused::argument(name, "is null"))?;
+    let size = unsafe { info.cast::<usize>().read() };
     let least = size_of::<T>();
-    if size >= least {
-        return Ok(());
+    if (least..MOST).contains(&size) {
+        return Ok(size);
     }
     let what = format!("has the size {size}, and in this version it has {least}: set its size");
     Err(Refused::argument(name, what))
@@ -253,7 +279,21 @@ pub(crate) fn cut_off(text: &str, most: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// A text of C's in UTF-8. Null is the empty text.
+/// A name or a reason of C's. Null is the empty text.
+///
+/// What is not UTF-8 is replaced: it is for error texts, and must not make a call fail.
+///
+/// # Safety
+/// Same conditions as for [`text`].
+pub(crate) unsafe fn told<'a>(text: *const c_char) -> Cow<'a, str> {
+    match text.is_null() {
+        true => Cow::Borrowed(""),
+        // SAFETY: it is a text that ends with a zero byte.
+        false => unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy(),
+    }
+}
+
+/// A text of C's in UTF-8, which the call depends on. Null is the empty text.
 ///
 /// # Safety
 /// `text` is null, or a text that ends with a zero byte and lives during the call.
@@ -276,15 +316,19 @@ pub(crate) unsafe fn list<'a, T>(
     count: usize,
     name: &'static str,
 ) -> Result<&'a [T], Refused> {
-    match (list.is_null(), count) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(Refused::argument(
-            name,
-            format!("is null, and its count is {count}"),
-        )),
-        // SAFETY: it has that many elements.
-        _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
+    if count == 0 {
+        return Ok(&[]);
     }
+    if list.is_null() {
+        let what = format!("is null, and its count is {count}");
+        return Err(Refused::argument(name, what));
+    }
+    check_pointer(list, name)?;
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(Refused::argument(name, format!("has the count {count}")));
+    }
+    // SAFETY: it has that many elements, and is aligned.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
 }
 
 /// The text of the last error on the calling thread, in UTF-8.

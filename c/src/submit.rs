@@ -11,7 +11,7 @@ use syncline::{Error, Queue, Recorder, Submitted, cuda};
 
 use crate::handle::{Handle, sl_queue, sl_submission};
 use crate::raw::{CUstream, VkQueue, VkSemaphore, from_vk};
-use crate::result::{Refused, call, optional, out, sl_result, text};
+use crate::result::{Refused, call, optional, out, sl_result, told};
 use crate::timeline::{Points, Signals, limit, sl_point};
 
 /// Work on a thread of the library. 0 for success.
@@ -19,7 +19,7 @@ use crate::timeline::{Points, Signals, limit, sl_point};
 /// It must not throw, and must not jump out of the call.
 pub type sl_work = Option<unsafe extern "C" fn(data: *mut c_void) -> i32>;
 
-/// Submits to a VkQueue. Returns the VkResult: 0 for success.
+/// Submits to a VkQueue. Returns the VkResult, which is below 0 for an error.
 ///
 /// It must not throw, and must not jump out of the call.
 pub type sl_vulkan_work =
@@ -32,7 +32,8 @@ pub type sl_cuda_work = Option<unsafe extern "C" fn(stream: CUstream, data: *mut
 
 /// Frees the data of a callback. Called once, on any thread, also if the callback was not called.
 ///
-/// It must not throw, and must not jump out of the call.
+/// It may call the library. But it must not wait, and must neither lock the queue of its submission
+/// nor submit to it. It must not throw, and must not jump out of the call.
 pub type sl_drop = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
 /// What a vkQueueSubmit of the program waits for and signals. All of it lives during the callback.
@@ -74,13 +75,18 @@ unsafe impl Send for Data {}
 unsafe impl Sync for Data {}
 
 impl Data {
-    pub(crate) fn new(data: *mut c_void, free: sl_drop) -> Arc<Self> {
-        Arc::new(Self { data, free })
+    pub(crate) const fn new(data: *mut c_void, free: sl_drop) -> Self {
+        Self { data, free }
+    }
+
+    /// What a submission keeps until it has finished. `None` without a function that frees it.
+    fn kept(self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.free.is_some().then(|| Arc::new(self) as _)
     }
 
     /// An owner of adopted objects. `None` if C does not want to know when they are free.
     pub(crate) fn owner(data: *mut c_void, free: sl_drop) -> Option<Arc<dyn Any + Send + Sync>> {
-        free.is_some().then(|| Self::new(data, free) as _)
+        Self::new(data, free).kept()
     }
 }
 
@@ -169,7 +175,7 @@ fn required<T>(work: Option<T>) -> Result<T, Refused> {
 ///
 /// `free` is called once with `data` after the submission has finished, or when it is known never
 /// to run, also if this call fails. So it also tells when earlier work of the queue has finished.
-/// `submission`, which may be null, gets a handle for sl_submission_wait.
+/// `submission`, which may be null, gets a handle of the submission.
 ///
 /// # Safety
 ///
@@ -190,9 +196,8 @@ pub unsafe extern "C" fn sl_queue_submit(
         // SAFETY: by the contract of this function.
         let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
         lists.submit(submission, move |recorder| {
-            // Nothing is kept for a submission without data, which may be the cheapest one.
-            if data.free.is_some() {
-                recorder.keep(data);
+            if let Some(kept) = data.kept() {
+                recorder.keep(kept);
             }
             Ok(())
         })
@@ -206,7 +211,7 @@ pub unsafe extern "C" fn sl_queue_submit(
 /// what comes after it on the queue.
 ///
 /// `free` is called once with `data` after `work`, or when `work` is known never to be called, also
-/// if this call fails. `submission`, which may be null, gets a handle for sl_submission_wait.
+/// if this call fails. `submission`, which may be null, gets a handle of the submission.
 ///
 /// # Safety
 ///
@@ -232,12 +237,8 @@ pub unsafe extern "C" fn sl_queue_submit_host(
         let job = move || {
             // The whole of it, and not its pointer alone.
             let data = data;
-            no_reason();
             // SAFETY: the caller says that it may be called on any thread.
-            match unsafe { work(data.data) } {
-                0 => Ok(()),
-                code => Err(returned(&format!("{code}"))),
-            }
+            run("", || unsafe { work(data.data) })
         };
         lists.submit(submission, move |recorder| {
             recorder.host()?.try_run(job);
@@ -253,13 +254,13 @@ pub unsafe extern "C" fn sl_queue_submit_host(
 /// meanwhile. `work` makes one or more submissions that wait for all waits of its
 /// sl_vulkan_submission and then make all of its signals. A missing signal shows as a time-out. It
 /// must not block, must not lock the queue, and must not submit to it through Syncline. If it
-/// returns another number than 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if
-/// the submission was held, the timelines of the signals fail.
+/// returns a number below 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if the
+/// submission was held, the timelines of the signals fail. An earlier part may be with the driver.
 ///
 /// `free` is called once with `data` after the submission has finished, or when it is known never
 /// to run, also if this call fails. So it may free command buffers. It is called by a later call of
 /// the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
-/// `submission`, which may be null, gets a handle for sl_submission_wait.
+/// `submission`, which may be null, gets a handle of the submission.
 ///
 /// # Safety
 ///
@@ -295,13 +296,15 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
                 signals: raw.signals.as_ptr().cast(),
                 signal_values: raw.signal_values.as_ptr(),
             };
+            // Before the call, which may submit a part and fail. And so the data does not end while
+            // the VkQueue is locked.
+            let pointer = data.data;
+            if let Some(kept) = data.kept() {
+                raw.keep(kept);
+            }
             // SAFETY: the caller says that it may be called on any thread.
-            match unsafe { work(&raw const of_c, data.data) } {
-                0 => {
-                    // Not before: a submission that is refused must not keep it.
-                    raw.keep(data);
-                    Ok(())
-                }
+            match unsafe { work(&raw const of_c, pointer) } {
+                0.. => Ok(()),
                 code => Err(vk::Result::from_raw(code)),
             }
         };
@@ -324,7 +327,7 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
 ///
 /// `free` is called once with `data` after the submission has finished, or when it is known never
 /// to run, also if this call fails. It is called by a later call of the queue or the device:
-/// sl_queue_idle makes sure. `submission`, which may be null, gets a handle for sl_submission_wait.
+/// sl_queue_idle makes sure. `submission`, which may be null, gets a handle of the submission.
 ///
 /// # Safety
 ///
@@ -350,15 +353,15 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
         let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
         let launch = move |recorder: &mut cuda::Recorder<'_>| {
             recorder.commands(commands.into());
-            no_reason();
             // SAFETY: the caller says that it may be called on any thread.
-            let result = unsafe { work(recorder.stream(), data.data) };
+            let result = run("the CUDA error ", || unsafe {
+                work(recorder.stream(), data.data)
+            });
             // Kept after an error, too: work may have added commands before it failed.
-            recorder.keep(data);
-            match result {
-                0 => Ok(()),
-                code => Err(returned(&format!("the CUDA error {code}"))),
+            if let Some(kept) = data.kept() {
+                recorder.keep(kept);
             }
+            result
         };
         let (waits, signals) = (lists.waits.points(), lists.signals.signals()?);
         let submitted = lists.queue.cuda()?.submit(&waits, launch, &signals)?;
@@ -372,18 +375,21 @@ thread_local! {
     static REASON: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Forgets the reason of an earlier callback, which has then returned 0.
-fn no_reason() {
-    let _ = REASON.try_with(|reason| reason.borrow_mut().take());
-}
-
-fn returned(what: &str) -> Error {
-    let reason = REASON.try_with(|reason| reason.borrow_mut().take());
-    let text = match reason {
-        Ok(Some(reason)) => format!("{reason} (the callback has returned {what})"),
-        _ => format!("the callback has returned {what}"),
+/// Calls a callback of C. A callback inside of it has a reason of its own.
+///
+/// # Errors
+/// The callback has returned another number than 0, which is told as `what` with the number.
+fn run(what: &str, callback: impl FnOnce() -> i32) -> syncline::Result<()> {
+    let set = |reason| REASON.try_with(|slot| slot.replace(reason)).ok().flatten();
+    let outer = set(None);
+    let code = callback();
+    let reason = set(outer);
+    let text = match (code, reason) {
+        (0, _) => return Ok(()),
+        (_, Some(reason)) => format!("{reason} (the callback has returned {what}{code})"),
+        (_, None) => format!("the callback has returned {what}{code}"),
     };
-    Error::work(std::io::Error::other(text))
+    Err(Error::work(std::io::Error::other(text)))
 }
 
 /// Says why a callback fails. The text is in the errors of all that waits for its signals.
@@ -398,8 +404,8 @@ fn returned(what: &str) -> Error {
 pub unsafe extern "C" fn sl_work_failed(reason: *const c_char) -> sl_result {
     call(|| {
         // SAFETY: by the contract of this function.
-        let text = unsafe { text(reason, "reason")? };
-        let _ = REASON.try_with(|reason| reason.replace(Some(text.to_owned())));
+        let text = unsafe { told(reason) }.into_owned();
+        let _ = REASON.try_with(|reason| reason.replace(Some(text)));
         Ok(())
     })
 }

@@ -4,6 +4,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use syncline::backend::Device as _;
 use syncline::error::Object;
 use syncline::negotiate::Made;
@@ -13,7 +14,7 @@ use syncline::{
 
 use crate::handle::{Handle, sl_device, sl_timeline};
 use crate::raw::{VkSemaphore, from_vk};
-use crate::result::{Refused, call, list, out, sl_result, text};
+use crate::result::{Refused, call, list, out, sl_result, told};
 
 /// A time limit without an end.
 pub const SL_FOREVER: u64 = u64::MAX;
@@ -138,8 +139,11 @@ impl sl_point {
     }
 }
 
+/// A list without an allocation, if it is short.
+type List<T> = SmallVec<[T; 8]>;
+
 /// Points to wait for.
-pub(crate) struct Points(Vec<KeptPoint>);
+pub(crate) struct Points(List<KeptPoint>);
 
 impl Points {
     /// # Safety
@@ -155,13 +159,13 @@ impl Points {
         kept.collect::<Result<_, _>>().map(Self)
     }
 
-    pub(crate) fn points(&self) -> Vec<Point<'_>> {
+    pub(crate) fn points(&self) -> List<Point<'_>> {
         self.0.iter().map(KeptPoint::point).collect()
     }
 }
 
 /// Points to signal, with their timelines.
-pub(crate) struct Signals(Vec<(Arc<Line>, u64)>);
+pub(crate) struct Signals(List<(Arc<Line>, u64)>);
 
 impl Signals {
     /// # Safety
@@ -173,7 +177,7 @@ impl Signals {
         points.iter().map(own).collect::<Result<_, _>>().map(Self)
     }
 
-    pub(crate) fn signals(&self) -> Result<Vec<Signal<'_>>, Refused> {
+    pub(crate) fn signals(&self) -> Result<List<Signal<'_>>, Refused> {
         let signals = self.0.iter();
         let signals = signals.map(|(timeline, value)| timeline.signal_at(*value));
         Ok(signals.collect::<Result<_, _>>()?)
@@ -199,7 +203,7 @@ pub unsafe extern "C" fn sl_timeline_make(
     call(|| {
         let timeline = out(timeline, "timeline")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let made = device.get()?.timeline_from(label, initial)?;
         timeline.set(sl_timeline::new(made.into()));
         Ok(())
@@ -224,7 +228,7 @@ pub unsafe extern "C" fn sl_timeline_make_clocked(
     call(|| {
         let timeline = out(timeline, "timeline")?;
         // SAFETY: by the contract of this function.
-        let label = unsafe { text(label, "label")? };
+        let label = &*unsafe { told(label) };
         let made = device.get()?.clocked_timeline_from(label, initial)?;
         timeline.set(sl_timeline::new(made.into()));
         Ok(())
@@ -302,8 +306,8 @@ pub unsafe extern "C" fn sl_timeline_fail(
 ) -> sl_result {
     call(|| {
         // SAFETY: by the contract of this function.
-        let reason = unsafe { text(reason, "reason")? };
-        let cause = Error::work(std::io::Error::other(reason.to_owned()));
+        let reason = unsafe { told(reason) };
+        let cause = Error::work(std::io::Error::other(reason.into_owned()));
         Ok(timeline.get()?.fail(cause)?)
     })
 }

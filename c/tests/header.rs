@@ -46,6 +46,30 @@ fn the_header_is_made_from_the_crate() {
     );
 }
 
+/// A comment or a document must not name a function that the header lacks.
+#[test]
+fn the_names_in_the_documents_exist() {
+    let root = Path::new(ROOT);
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let header = read("include/syncline.h");
+    let code: String = header
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let names = |text: &str| -> std::collections::BTreeSet<String> {
+        text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .filter(|word| word.starts_with("sl_") && word.len() > 3)
+            .map(String::from)
+            .collect()
+    };
+    let declared = names(&code);
+    for path in ["include/syncline.h", "include/syncline.hpp", "../docs/c.md"] {
+        let missing: Vec<_> = names(&read(path)).difference(&declared).cloned().collect();
+        assert!(missing.is_empty(), "{path} names {missing:?}");
+    }
+}
+
 /// Programs that include the header before and after those of the APIs.
 const ORDERS: [&str; 3] = [
     "#include \"syncline.h\"\n",
@@ -58,7 +82,7 @@ const USE: &str = "
 sl_result use_them(VkDevice device, PFN_vkGetInstanceProcAddr loader, CUcontext context);
 sl_result use_them(VkDevice device, PFN_vkGetInstanceProcAddr loader, CUcontext context) {
   sl_device made;
-  sl_vulkan_adopt_info info = {sizeof info, loader, 0, 0, device, 0, 0, {1, 1, 1, 1}};
+  sl_vulkan_adopt_info info = {sizeof info, loader, 0, 0, device, 0, 0, {1, 1, 1, 1, {0}}};
   sl_device_adopt_vulkan(&info, 0, 0, &made);
   return sl_device_adopt_cuda(context, 0, 0, &made);
 }
@@ -122,36 +146,57 @@ VkSemaphore use_them(const syncline::Device &device, const syncline::Timeline &l
         let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("order-{index}.cpp"));
         std::fs::write(&source, format!("{order}{body}")).unwrap();
         // The warnings are those of this header: the other ones are the system's.
-        let output = Command::new("c++")
-            .args(["-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror"])
-            .args(["-fsyntax-only", "-Iinclude", "-Itests/cases"])
-            .arg(&source)
-            .current_dir(ROOT)
-            .output()
-            .expect("a compiler is installed");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
+        compile("g++", &["-std=c++17"], &source);
     }
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("order-0.cpp");
+    compile("clang++", &["-std=c++20"], &source);
+}
+
+/// Many engines are built without exceptions.
+#[test]
+fn the_header_of_cpp_compiles_without_exceptions() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-exceptions.cpp");
+    let body = "
+void use(const syncline::Queue &queue, const syncline::Timeline &line) {
+  (void)queue.submit_host(line.at(1), [] {}, line.at(2));
+}
+";
+    std::fs::write(&source, format!("#include \"syncline.hpp\"\n{body}")).unwrap();
+    for compiler in ["g++", "clang++"] {
+        let without = ["-std=c++17", "-fno-exceptions", "-fno-rtti"];
+        compile(compiler, &without, &source);
+    }
+}
+
+/// Checks a program with all warnings.
+fn compile(compiler: &str, more: &[&str], source: &Path) {
+    let output = Command::new(compiler)
+        .args(more)
+        .args(["-pedantic", "-Wall", "-Wextra", "-Werror"])
+        .args(["-fsyntax-only", "-Iinclude", "-Itests/cases"])
+        .arg(source)
+        .current_dir(ROOT)
+        .output()
+        .expect("a compiler is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler}: {errors}");
 }
 
 #[test]
 fn the_header_compiles_without_a_warning() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for (index, order) in ORDERS.iter().enumerate() {
-        for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++17")] {
+        for (compiler, language, standard) in [
+            ("gcc", "c", "c11"),
+            ("clang", "c", "c11"),
+            ("g++", "c++", "c++17"),
+            ("clang++", "c++", "c++17"),
+        ] {
             let source = folder.join(format!("order-{index}.{language}"));
             let body = if index == 0 { "" } else { USE };
             std::fs::write(&source, format!("{order}{}", body)).unwrap();
-            let output = Command::new(compiler)
-                .args(["-x", language, &format!("-std={standard}"), "-pedantic"])
-                .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
-                .args(["-Iinclude", "-Itests/cases"])
-                .arg(&source)
-                .current_dir(ROOT)
-                .output()
-                .expect("a compiler is installed");
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{compiler}: {errors}");
+            let standard = format!("-std={standard}");
+            compile(compiler, &["-x", language, &standard], &source);
         }
     }
 }

@@ -87,7 +87,11 @@ fn the_cases_of_two_processes_hold() {
 /// Leaks are looked for by hand: a thread of the library may still run when the program ends.
 #[test]
 fn no_sanitizer_has_a_finding() {
-    let sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let sanitize = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-DSANITIZED",
+    ];
     for source in ["host.c", "hpp.cpp", "process.c"] {
         let name = format!("sanitized-{source}");
         run(&program::build_with(source, &name, &sanitize), |command| {

@@ -106,7 +106,8 @@ static void raw_fails(void) {
   data all = {.counts.returns = VK_ERROR_OUT_OF_DEVICE_MEMORY};
   CHECK("Q5", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit, &all, free_data, NULL) ==
                   SL_ERROR_DRIVER && says("OUT_OF_DEVICE_MEMORY"));
-  CHECK("Q5", all.counts.called == 1 && freed_once(&all.counts));
+  CHECK("Q5", sl_queue_idle(queue, LONG) == SL_SUCCESS);
+  CHECK("Q5", all.counts.called == 1 && all.counts.freed == 1);
   // The value is free again. A held submission fails its timelines.
   data held = {.counts.returns = VK_ERROR_OUT_OF_HOST_MEMORY}, skipped = {0};
   sl_submission submission;
@@ -116,7 +117,8 @@ static void raw_fails(void) {
   CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("OUT_OF_HOST_MEMORY"));
   CHECK("E1", sl_submission_wait_submitted(submission, LONG) == SL_ERROR_FAILED &&
                   says("OUT_OF_HOST_MEMORY"));
-  CHECK("E1", held.counts.called == 1 && freed_once(&held.counts));
+  CHECK("E1", sl_queue_idle(queue, LONG) == SL_SUCCESS);
+  CHECK("E1", held.counts.called == 1 && held.counts.freed == 1);
   sl_timeline later = line("later");
   sl_point next = at(later, 1);
   CHECK("E2", sl_queue_submit_vulkan(queue, &signal, 1, &next, 1, submit, &skipped, free_data,
@@ -126,6 +128,88 @@ static void raw_fails(void) {
   CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
   CHECK("free", sl_timeline_free(gate) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
   CHECK("free", sl_timeline_free(later) == SL_SUCCESS);
+}
+
+typedef struct {
+  counts counts;
+  sl_queue other;
+  sl_result submitted;
+} caller;
+
+// A free function that calls the library.
+static void free_and_call(void *all) {
+  caller *own_data = all;
+  own_data->submitted = sl_queue_submit(own_data->other, NULL, 0, NULL, 0, NULL, NULL, NULL);
+  free_counts(&own_data->counts);
+}
+
+static int32_t submit_a_part(const sl_vulkan_submission *told, void *all) {
+  sl_vulkan_submission part = {.queue = told->queue};
+  MUST(submit_as_told(&part, NULL));
+  ((caller *)all)->counts.called++;
+  return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+static int32_t submit_suboptimal(const sl_vulkan_submission *told, void *all) {
+  ((caller *)all)->counts.called++;
+  VkResult result = submit_as_told(told, NULL);
+  return result == VK_SUCCESS ? VK_SUBOPTIMAL_KHR : result;
+}
+
+// Q6: data ends after what was submitted, and never while the VkQueue is locked.
+static void raw_data(void) {
+  sl_timeline drawn = line("drawn");
+  sl_point signal = at(drawn, 1);
+  caller partly = {.other = queue, .submitted = SL_ERROR_INTERNAL}, odd = {.other = queue};
+  CHECK("Q5", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit_a_part, &partly,
+                                     free_and_call, NULL) == SL_ERROR_DRIVER);
+  CHECK("Q6", sl_queue_idle(queue, LONG) == SL_SUCCESS && freed_once(&partly.counts));
+  CHECK("Q6", partly.counts.called == 1 && partly.submitted != SL_ERROR_INTERNAL);
+  // Results above 0 are successes of Vulkan.
+  CHECK("Q8", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit_suboptimal, &odd,
+                                     free_and_call, NULL) == SL_SUCCESS);
+  CHECK("Q8", sl_point_wait(signal, LONG) == SL_SUCCESS);
+  CHECK("Q6", sl_queue_idle(queue, LONG) == SL_SUCCESS && odd.counts.freed == 1);
+  CHECK("free", sl_timeline_free(drawn) == SL_SUCCESS);
+}
+
+static sl_claim claim_of_callback;
+static sl_result claimed_again = SL_ERROR_INTERNAL;
+
+static int32_t submit_claim_again(const sl_vulkan_submission *told, void *all) {
+  claimed_again = sl_claim_submitted(claim_of_callback, device);
+  ((counts *)all)->called++;
+  return submit_as_told(told, NULL);
+}
+
+static atomic_bool waits;
+
+static void *wait_ready(void *claim) {
+  static sl_result result;
+  waits = true;
+  result = sl_claim_wait_ready(*(const sl_claim *)claim, SECOND / 5);
+  return &result;
+}
+
+// T2: a thread that waits for a claim does not keep it.
+static void freed_claim(void) {
+  sl_timeline drawn = line("drawn");
+  sl_claim one, two;
+  CHECK("T2", sl_timeline_claim(drawn, 1, 0, &one) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_claim(drawn, 2, 0, &two) == SL_SUCCESS);
+  sl_claim waited = two;
+  pthread_t thread;
+  pthread_create(&thread, NULL, wait_ready, &waited);
+  struct timespec pause = {0, 20000000};
+  do {
+    nanosleep(&pause, NULL);
+  } while (!waits);
+  CHECK("T2", sl_claim_free(two) == SL_SUCCESS);
+  CHECK("T2", sl_timeline_claim(drawn, 2, 0, &two) == SL_SUCCESS);
+  void *result;
+  pthread_join(thread, &result);
+  CHECK("T2", sl_claim_free(one) == SL_SUCCESS && sl_claim_free(two) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(drawn) == SL_SUCCESS);
 }
 
 static void *unlock_elsewhere(void *lock) {
@@ -222,6 +306,20 @@ static void claims(void) {
   CHECK("Q2", sl_point_wait(released, LONG) == SL_SUCCESS);
   CHECK("free", sl_claim_free(one) == SL_SUCCESS && sl_claim_free(two) == SL_SUCCESS);
   CHECK("free", sl_claim_free(one) == SL_ERROR_INVALID_HANDLE);
+  // A callback that the call releases may use the same claim.
+  counts released_by_claim = {0};
+  sl_timeline again = line("again");
+  sl_point first = at(again, 1), after = at(gate, 2);
+  CHECK("T2", sl_timeline_claim(again, 1, 0, &claim_of_callback) == SL_SUCCESS);
+  CHECK("Q2", sl_queue_submit_vulkan(queue, &first, 1, &after, 1, submit_claim_again,
+                                     &released_by_claim, free_counts, NULL) == SL_SUCCESS);
+  CHECK("T2", submit_claim(claim_of_callback, again, NULL) == VK_SUCCESS);
+  CHECK("T2", sl_claim_submitted(claim_of_callback, device) == SL_SUCCESS);
+  CHECK("Q2", sl_point_wait(after, LONG) == SL_SUCCESS && released_by_claim.called == 1);
+  // Or the callback has run on a thread that has seen the value reached.
+  CHECK("T2", claimed_again == SL_ERROR_NOT_READY || claimed_again == SL_SUCCESS);
+  CHECK("T2", sl_claim_submitted(claim_of_callback, device) == SL_SUCCESS);
+  CHECK("free", sl_claim_free(claim_of_callback) == SL_SUCCESS && sl_timeline_free(again) == SL_SUCCESS);
   // A claim that is freed before it is submitted is withdrawn.
   CHECK("T2", sl_timeline_claim(drawn, 3, 0, &one) == SL_SUCCESS);
   CHECK("T2", sl_timeline_signal(drawn, 3) == SL_ERROR_INVALID_VALUE);
@@ -229,7 +327,7 @@ static void claims(void) {
   CHECK("T2", sl_timeline_signal(drawn, 3) == SL_SUCCESS);
   // T9: a claim keeps its own value alone from being cancelled, and not the timeline.
   CHECK("T9", sl_timeline_claim(drawn, 4, 0, &one) == SL_SUCCESS);
-  sl_point never = at(drawn, 5), end = at(gate, 2);
+  sl_point never = at(drawn, 5), end = at(gate, 3);
   CHECK("T9", sl_queue_submit(queue, &never, 1, &end, 1, NULL, NULL, NULL) == SL_SUCCESS);
   CHECK("T9", sl_timeline_free(drawn) == SL_SUCCESS);
   CHECK("T9", sl_point_wait(end, LONG) == SL_ERROR_FAILED && says("last handle"));
@@ -391,7 +489,9 @@ static void cases(void) {
   adopt(&owner);
   raw();
   raw_fails();
+  raw_data();
   locked();
+  freed_claim();
   claims();
   others();
   memory();
