@@ -97,6 +97,12 @@ pub(crate) const BUGS: &[Planted] = &[
         "slot.waits_in_the_middle", "did not wait in the middle"),
     planted(InCuda, "node-changes-later", &["F7"], &[Cuda, Vulkan],
         "slot.two_launches_in_flight", "the value of the second"),
+    planted(InCuda, "node-keeps-value", &["F7", "Q2"], &[Cuda, Vulkan],
+        "slot.a_held_launch_keeps_its_values", "timed out"),
+    planted(InCuda, "node-keeps-value", &["F7", "Q2"], &[Cuda, Vulkan],
+        "slot.two_threads_launch_one_graph", "the value of another thread's launch"),
+    planted(InCuda, "fault-is-forgotten", &["F7", "E3"], &[Cuda, Vulkan],
+        "slot.lost_in_the_middle", "of a lost device"),
     // --- Failures -------------------------------------------------------------------------------
     planted(InCuda, "fault-is-forgotten", &["E3"], &[Cuda],
         "process.device_lost_with_its_signal_pending", "the device is as it was"),

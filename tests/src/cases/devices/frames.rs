@@ -23,6 +23,7 @@ use crate::{World, patience};
 equipped_cases! {
     "adopted.frames_of_another_library": [T2 T3 D5] => frames;
     "adopted.a_promise_releases_what_waits": [T2 Q2 Q4] => promised;
+    "adopted.a_foreign_wait_before_a_held_signal": [T2 Q2 Q4 E2] => foreign_wait;
     "adopted.a_broken_promise_signals_nothing": [T2 E1] => broken;
     "adopted.a_refused_signal_counts_as_not_made": [T2 Q5] => refused;
     "adopted.others_get_the_signal_of_skipped_work": [E2] => skipped;
@@ -211,6 +212,44 @@ fn promised(world: &World<Equipped>) -> Verdict {
     stall.release()?;
     line.at(7).wait(patience())?;
     waiting.idle(patience())?;
+    destroy(device, &queue, semaphore)
+}
+
+/// The other library waits for 7 on the `VkQueue`, before that signal of ours is pending there.
+///
+/// It breaks the rule of the lock. Both stand still, and each time-out names the missing promise.
+/// The host's signal in place of the skipped submission ends it.
+fn foreign_wait(world: &World<Equipped>) -> Verdict {
+    let device = vulkan_device(world)?;
+    let (queue, gate) = (world.left_queue("queue")?, world.timeline("gate")?);
+    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+    let line = adopt(world, device, semaphore)?;
+    let held = queue.submit(&[gate.at(1), line.at(6)], |_| Ok(()), &[line.signal_at(7)])?;
+    let theirs = Library::new(device, &queue);
+    theirs.submit(semaphore, 7, 8)?;
+    for (point, missing) in [
+        (held.end().keep(), 6),
+        (line.at(7).keep(), 6),
+        (line.at(8).keep(), 8),
+    ] {
+        let late = match point.point().wait(Duration::from_millis(1)) {
+            Err(error @ Error::TimedOut { .. }) => error.to_string(),
+            other => return Stop::fail(format!("no time-out: {other:?}")),
+        };
+        let expected = format!("to {missing} by something outside the engine");
+        check!(late.contains(&expected), "{expected:?} is not in {late:?}");
+    }
+    let seen = counter(device, semaphore)?;
+    check!(seen == FIRST, "the counter is at {seen} before any signal");
+    gate.fail(Error::NothingToWaitFor);
+    check_error!(held.wait_submitted(patience()), Error::Skipped { .. });
+    // The other library signals 6 from elsewhere, and gets 7 from the host.
+    let info = vk::SemaphoreSignalInfo::default()
+        .semaphore(semaphore)
+        .value(6);
+    // SAFETY: a live timeline semaphore below that value.
+    unsafe { device.raw().signal_semaphore(&info) }.map_err(Error::work)?;
+    wait_natively(device, semaphore, 8)?;
     destroy(device, &queue, semaphore)
 }
 

@@ -18,6 +18,7 @@ use syncline::{Error, Point, QueueKind, Timeline};
 use super::cuda::{Current, cuda_device, ok, own_context};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::cases::DELAY;
+use crate::forked::in_child;
 use crate::user::Latch;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -31,6 +32,7 @@ equipped_cases! {
     "word.others_are_refused": [X10 D4 E5] => refused;
     "word.that_falls_fails": [X10 T1 E1] => falls;
     "word.keeps_its_owner": [X10 D4] => keeps;
+    "word.a_forked_child_drops_its_copy": [X10 P3 D1] => forked;
 }
 
 /// Where the word of a case is.
@@ -575,6 +577,44 @@ fn falls(world: &World<Equipped>) -> Verdict {
             other => return Stop::fail(format!("a word that has fallen: {other:?}")),
         }
         check!(subject.line.frozen_value() == 7, "it is not at 7 any more");
+    }
+    Ok(())
+}
+
+/// A child promises a value in vain, and drops its copy while a stream waits. Its parent goes on.
+fn forked(world: &World<Equipped>) -> Verdict {
+    for which in ALL {
+        let mut subject = Some(Subject::new(world, which, 0)?);
+        let made = || {
+            subject
+                .as_ref()
+                .ok_or_else(|| Stop::Failed("no word".into()))
+        };
+        let (writer, reader) = (made()?.queue("writer")?, made()?.queue("reader")?);
+        let still = world.left.stall()?;
+        made()?.promise(1, || {
+            made()?.write_by_kernel(&writer, &[], Some(still.latch()), (7, 1))
+        })?;
+        reader.submit(&[made()?.line.at(1)], |_| Ok(()), &[])?;
+        in_child(|| {
+            let Some(subject) = subject.take() else {
+                return Err("no word".into());
+            };
+            match subject.line.signalled_by_others(2) {
+                Err(error) if error.kind() == ErrorKind::MadeBeforeFork => {}
+                other => return Err(format!("a promise by the child: {other:?}")),
+            }
+            // A driver in software ends the child if this reaches it.
+            drop(subject);
+            Ok(())
+        })?;
+        still.release()?;
+        let subject = subject.ok_or_else(|| Stop::Failed("no word".into()))?;
+        subject.line.at(1).wait(patience())?;
+        reader.idle(patience())?;
+        subject.promise(2, || subject.write_by_kernel(&writer, &[], None, (8, 2)))?;
+        subject.line.at(2).wait(patience())?;
+        writer.idle(patience())?;
     }
     Ok(())
 }
