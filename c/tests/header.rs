@@ -112,7 +112,7 @@ fn the_code_of_the_document_compiles() {
                 "-Werror",
                 "-Wno-unused-function",
             ])
-            .args(["-fsyntax-only", "-Iinclude", "-Itests/cases"])
+            .args(["-fsyntax-only", "-Iinclude", "-Itests/cases", "-Iexamples"])
             .arg(&source)
             .current_dir(ROOT)
             .output()
@@ -173,7 +173,7 @@ fn compile(compiler: &str, more: &[&str], source: &Path) {
     let output = Command::new(compiler)
         .args(more)
         .args(["-pedantic", "-Wall", "-Wextra", "-Werror"])
-        .args(["-fsyntax-only", "-Iinclude", "-Itests/cases"])
+        .args(["-fsyntax-only", "-Iinclude", "-Itests/cases", "-Iexamples"])
         .arg(source)
         .current_dir(ROOT)
         .output()

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 mod program;
 
-use program::{ROOT, build, folder};
+use program::build;
 
 /// Runs a program. Each line that is not "ok" is in the error.
 fn run(program: &Path, change: impl FnOnce(&mut Command)) {
@@ -45,36 +45,12 @@ fn the_cases_of_vulkan_hold() {
     run(&build("vulkan.c", &["-lvulkan"]), |_| {});
 }
 
-/// A folder with the software drivers, as `software/README.md` describes it.
-fn software() -> PathBuf {
-    let software = Path::new(env!("CARGO_TARGET_TMPDIR")).join("software-drivers");
-    let _ = std::fs::remove_dir_all(&software);
-    std::fs::create_dir_all(&software).unwrap();
-    let cuda = folder().join("libsyncline_software_cuda.so");
-    for name in ["libcuda.so.1", "libcuda.so"] {
-        std::os::unix::fs::symlink(&cuda, software.join(name)).unwrap();
-    }
-    let layer = "libsyncline_software_layer.so";
-    std::fs::copy(folder().join(layer), software.join(layer)).unwrap();
-    let manifest = "VkLayer_syncline_software.json";
-    let from = Path::new(ROOT).join("../software/layer").join(manifest);
-    std::fs::copy(from, software.join(manifest)).unwrap();
-    software
-}
-
 #[test]
 fn the_cases_of_cuda_hold_on_the_software_drivers() {
-    let drivers = software();
+    let drivers = program::software("software-drivers");
     let search = format!("-L{}", drivers.display());
     let program = build("cuda.c", &["-lvulkan", &search, "-lcuda"]);
-    run(&program, |command| {
-        let own = [drivers.clone(), folder()];
-        command
-            .env("LD_LIBRARY_PATH", std::env::join_paths(own).unwrap())
-            .env_remove("SYNCLINE_CUDA_DRIVER")
-            .env("VK_ADD_LAYER_PATH", &drivers)
-            .env("VK_INSTANCE_LAYERS", "VK_LAYER_SYNCLINE_software");
-    });
+    run(&program, |command| program::use_software(command, &drivers));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // Cases on CUDA, and on CUDA with Vulkan on one GPU.
 
-#include "cuda_part.h"
+#include "../../examples/cuda_part.h"
 
 #include "engine.h"
 

@@ -49,3 +49,30 @@ pub(crate) fn build_with(source: &str, name: &str, arguments: &[&str]) -> PathBu
     assert!(output.status.success(), "{errors}");
     program
 }
+
+/// A folder with the software drivers, as `software/README.md` describes it.
+pub(crate) fn software(name: &str) -> PathBuf {
+    let software = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&software);
+    std::fs::create_dir_all(&software).unwrap();
+    let cuda = folder().join("libsyncline_software_cuda.so");
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        std::os::unix::fs::symlink(&cuda, software.join(name)).unwrap();
+    }
+    let layer = "libsyncline_software_layer.so";
+    std::fs::copy(folder().join(layer), software.join(layer)).unwrap();
+    let manifest = "VkLayer_syncline_software.json";
+    let from = Path::new(ROOT).join("../software/layer").join(manifest);
+    std::fs::copy(from, software.join(manifest)).unwrap();
+    software
+}
+
+/// Runs a program on the drivers in that folder.
+pub(crate) fn use_software(command: &mut Command, drivers: &Path) {
+    let own = [drivers.to_path_buf(), folder()];
+    command
+        .env("LD_LIBRARY_PATH", std::env::join_paths(own).unwrap())
+        .env_remove("SYNCLINE_CUDA_DRIVER")
+        .env("VK_ADD_LAYER_PATH", drivers)
+        .env("VK_INSTANCE_LAYERS", "VK_LAYER_SYNCLINE_software");
+}
