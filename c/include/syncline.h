@@ -35,6 +35,7 @@ typedef struct VkQueue_T *VkQueue;
 typedef struct VkSemaphore_T *VkSemaphore;
 typedef struct VkBuffer_T *VkBuffer;
 typedef struct VkImage_T *VkImage;
+typedef struct VkDeviceMemory_T *VkDeviceMemory;
 #endif
 #ifndef __cuda_cuda_h__
 typedef struct CUctx_st *CUcontext;
@@ -260,8 +261,9 @@ typedef struct {
 
 // Frees the data of a callback. Called once, on any thread, also if the callback was not called.
 //
-// It may call the library. But it must not wait, and must neither lock the queue of its submission
-// nor submit to it. It must not throw, and must not jump out of the call.
+// It may call the library. But it must not wait for a queue, a fence or a point, and must not lock
+// the queue of its submission. To submit to that queue may return SL_ERROR_DEADLOCK. It must not
+// throw, and must not jump out of the call. It is not called if the process exits before.
 typedef void (*sl_drop)(void *data);
 
 // The raw handles of a device of Vulkan.
@@ -463,6 +465,30 @@ typedef struct {
   // The array of CUDA with all levels, or null.
   CUmipmappedArray cuda_array;
 } sl_image_handles;
+
+// A VkDeviceMemory of the program.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // The memory.
+  VkDeviceMemory memory;
+  // allocationSize of VkMemoryAllocateInfo.
+  uint64_t bytes;
+  // memoryTypeIndex of VkMemoryAllocateInfo.
+  uint32_t memory_type;
+  // 1 if it was allocated with VkMemoryDedicatedAllocateInfo.
+  uint32_t is_dedicated;
+  // 1 if it was allocated with VkExportMemoryAllocateInfo for opaque file descriptors.
+  uint32_t is_exportable;
+  // 0.
+  uint32_t reserved;
+} sl_vulkan_allocation_info;
+
+// Memory that the program has allocated, such as a block of its allocator.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_allocation;
 
 // A socket at a path, to which other processes connect.
 typedef struct {
@@ -1185,6 +1211,85 @@ sl_result sl_image_note_contents(sl_image image);
 
 // Frees a view of an image. The last view frees it once no submission of Syncline uses it.
 sl_result sl_image_free(sl_image image);
+
+// Adopts memory that the program has allocated, such as a block of its allocator.
+//
+// Makes no driver call. sl_allocation_buffer and sl_allocation_image adopt what is bound to it.
+// `free_owner` is called once with `owner`, on any thread, when nothing of Syncline uses the
+// memory any more, also if this call fails. If it is null, the memory stays until then. Free the
+// handle with sl_allocation_free. SL_ERROR_UNSUPPORTED for exportable memory of a device that
+// exports none.
+//
+// The memory is of the VkDevice, as `info` says, and has no device mask. It is exportable for
+// opaque file descriptors alone, and is not imported. It stays until `free_owner` is called.
+sl_result sl_allocation_adopt_vulkan(sl_device device,
+                                     const sl_vulkan_allocation_info *info,
+                                     void *owner,
+                                     sl_drop free_owner,
+                                     sl_allocation *allocation);
+
+// Adopts a VkBuffer that the program has bound to an allocation at `offset`.
+//
+// Makes no driver call. `is_concurrent` is 1 for VK_SHARING_MODE_CONCURRENT, and 0 for an
+// exclusive one, which queues of one family use. Before its first use by Syncline, the program
+// releases a buffer that it has used to VK_QUEUE_FAMILY_EXTERNAL. `free_owner` is called as that
+// of sl_allocation_adopt_vulkan. Free the buffer with sl_buffer_free.
+//
+// `buffer` is of the same VkDevice, has `bytes` bytes, and is bound there. It stays until
+// `free_owner` is called, or as long as the memory. In exportable memory it was created with
+// VkExternalMemoryBufferCreateInfo for opaque file descriptors.
+sl_result sl_allocation_buffer(sl_allocation allocation,
+                               VkBuffer buffer,
+                               uint64_t offset,
+                               uint64_t bytes,
+                               uint32_t is_concurrent,
+                               void *owner,
+                               sl_drop free_owner,
+                               sl_buffer *adopted);
+
+// Adopts a VkImage that the program has bound to an exportable allocation at `offset`.
+//
+// Calls vkGetImageMemoryRequirements2. `free_owner` is called as that of
+// sl_allocation_adopt_vulkan. Free the image with sl_image_free. SL_ERROR_UNSUPPORTED for an image
+// that devices cannot share; the text says why.
+//
+// `image` is of the same VkDevice and bound there. It stays until `free_owner` is called, or as
+// long as the memory. It was created as `info` says, with the usages for transfers, with optimal
+// tiling and exclusive sharing mode, with VkExternalMemoryImageCreateInfo for opaque file
+// descriptors, and with no other usage or flag. A first use that keeps its contents finds it in
+// VK_IMAGE_LAYOUT_GENERAL, released to VK_QUEUE_FAMILY_EXTERNAL.
+sl_result sl_allocation_image(sl_allocation allocation,
+                              VkImage image,
+                              uint64_t offset,
+                              const sl_image_info *info,
+                              void *owner,
+                              sl_drop free_owner,
+                              sl_image *adopted);
+
+// Frees a handle of an allocation. Its buffers, images and their shares live on.
+sl_result sl_allocation_free(sl_allocation allocation);
+
+// Shares adopted buffers with the other device of a link, and makes a view of each for both.
+//
+// The other device imports each allocation once, if its buffers are next to each other in the
+// list. `left` and `right` have `count` elements, which get the views of the link's devices. Free
+// each of them with sl_buffer_free. All views keep the memory. May take milliseconds.
+// SL_ERROR_UNSUPPORTED for memory that is dedicated or not exportable, for an offset or size that
+// is no multiple of 4, and if the other device cannot import the memory.
+//
+// The lists have `count` elements, and do not overlap.
+sl_result sl_link_share_buffers(sl_link link,
+                                const sl_buffer *buffers,
+                                size_t count,
+                                sl_buffer *left,
+                                sl_buffer *right);
+
+// Shares an adopted image with the other device of a link, and makes a view for both.
+//
+// The other device imports the allocation. Free both views with sl_image_free. They keep the
+// memory. May take milliseconds. SL_ERROR_UNSUPPORTED for memory that is not exportable, and if
+// the other device cannot import it.
+sl_result sl_link_share_image(sl_link link, sl_image image, sl_image *left, sl_image *right);
 
 // Makes a Unix socket at a path, to which other processes connect (sl_endpoint_connect).
 //

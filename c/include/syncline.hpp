@@ -304,6 +304,28 @@ public:
   }
 };
 
+// Memory that the program has allocated. See Device::adopt_memory.
+class Allocation : public Handle<sl_allocation, sl_allocation_free> {
+public:
+  using Handle::Handle;
+
+  // Adopts a buffer that is bound at the offset, and lives as long as the memory.
+  Buffer buffer(VkBuffer bound, std::uint64_t offset, std::uint64_t bytes,
+                bool concurrent = false) const {
+    Buffer buffer;
+    check(sl_allocation_buffer(get(), bound, offset, bytes, concurrent ? 1 : 0, nullptr, nullptr,
+                               buffer.put()));
+    return buffer;
+  }
+  // Adopts an image that is bound at the offset, and lives as long as the memory.
+  Image image(VkImage bound, std::uint64_t offset, sl_image_info info) const {
+    info.size = sizeof info;
+    Image image;
+    check(sl_allocation_image(get(), bound, offset, &info, nullptr, nullptr, image.put()));
+    return image;
+  }
+};
+
 using Notification = Handle<sl_notification, sl_notification_free>;
 
 // A locked queue. Unlocks at its end, on the same thread.
@@ -483,6 +505,16 @@ public:
     return device;
   }
 
+  // Adopts a VkDeviceMemory. `owner` ends when nothing uses the memory any more, on any thread.
+  template <class Owner>
+  Allocation adopt_memory(sl_vulkan_allocation_info info, Owner owner) const {
+    info.size = sizeof info;
+    Allocation allocation;
+    check(sl_allocation_adopt_vulkan(get(), &info, new Owner(std::move(owner)),
+                                     detail::destroy<Owner>, allocation.put()));
+    return allocation;
+  }
+
   sl_device_info info() const {
     sl_device_info info{};
     info.size = sizeof info;
@@ -593,6 +625,19 @@ public:
   std::pair<Buffer, Buffer> buffer(std::uint64_t bytes) const {
     Buffer left, right;
     check(sl_link_buffer(get(), bytes, left.put(), right.put()));
+    return {std::move(left), std::move(right)};
+  }
+  // Shares a buffer of an Allocation.
+  std::pair<Buffer, Buffer> share_buffer(const Buffer &buffer) const {
+    const sl_buffer one = buffer.get();
+    Buffer left, right;
+    check(sl_link_share_buffers(get(), &one, 1, left.put(), right.put()));
+    return {std::move(left), std::move(right)};
+  }
+  // Shares an image of an Allocation.
+  std::pair<Image, Image> share_image(const Image &image) const {
+    Image left, right;
+    check(sl_link_share_image(get(), image.get(), left.put(), right.put()));
     return {std::move(left), std::move(right)};
   }
   std::pair<Image, Image> image(sl_image_info info) const {

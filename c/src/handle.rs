@@ -12,6 +12,7 @@ use std::sync::{Arc, Once, PoisonError, RwLock, RwLockWriteGuard};
 use slotmap::{Key, KeyData, SlotMap};
 use syncline::handle::SharedWords;
 use syncline::process::{Endpoint, Listener};
+use syncline::vulkan::Allocation;
 use syncline::{Buffer, Device, Fence, Image, Link, Queue, wait::Notification};
 
 use crate::claim::ClaimOfC;
@@ -218,6 +219,14 @@ pub struct sl_image {
     pub id: u64,
 }
 
+/// Memory that the program has allocated, such as a block of its allocator.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct sl_allocation {
+    /// 0 for a null handle.
+    pub id: u64,
+}
+
 /// A socket at a path, to which other processes connect.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,4 +311,5 @@ handles! {
     sl_listener: Listener, ListenerKey, LISTENERS, "listener", 12;
     sl_endpoint: Endpoint, EndpointKey, ENDPOINTS, "endpoint", 13;
     sl_words: SharedWords, WordsKey, WORDS, "words", 14;
+    sl_allocation: Allocation, AllocationKey, ALLOCATIONS, "allocation", 15;
 }

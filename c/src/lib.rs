@@ -16,6 +16,7 @@
 //! | `fence` | fences and times |
 //! | `notify` | points and an event loop |
 //! | `memory` | memory and images |
+//! | `block` | memory that the program has allocated |
 //! | `process` | timelines and memory of several processes |
 
 #![expect(
@@ -55,6 +56,8 @@ mod notify;
 
 mod memory;
 
+mod block;
+
 mod process;
 
 /// A field that is added at the end of a structure must change its size.
@@ -72,6 +75,7 @@ end_without_padding! {
     sl_image_handles.cuda_array: CUmipmappedArray;
     sl_image_info.reserved: u32;
     sl_lock_info.held: usize;
+    sl_vulkan_allocation_info.reserved: u32;
     sl_vulkan_adopt_info.enabled: sl_vulkan_enabled;
     sl_vulkan_handles.enabled: sl_vulkan_enabled;
     sl_vulkan_offer.uuid: [u8; 16];
@@ -79,12 +83,13 @@ end_without_padding! {
 }
 
 pub use adopt::*;
+pub use block::*;
 pub use claim::*;
 pub use device::*;
 pub use fence::*;
 pub use handle::{
-    sl_buffer, sl_claim, sl_device, sl_endpoint, sl_fence, sl_image, sl_link, sl_listener, sl_lock,
-    sl_notification, sl_queue, sl_submission, sl_timeline, sl_words,
+    sl_allocation, sl_buffer, sl_claim, sl_device, sl_endpoint, sl_fence, sl_image, sl_link,
+    sl_listener, sl_lock, sl_notification, sl_queue, sl_submission, sl_timeline, sl_words,
 };
 pub use library::*;
 pub use link::*;

@@ -340,7 +340,7 @@ pub unsafe extern "C" fn sl_link_image(
     })
 }
 
-fn image_info(info: &sl_image_info) -> Result<ImageInfo, Refused> {
+pub(crate) fn image_info(info: &sl_image_info) -> Result<ImageInfo, Refused> {
     if info.reserved != 0 {
         return Err(Refused::argument(
             "info",

@@ -14,7 +14,7 @@ macro_rules! handles {
     )+};
 }
 
-handles! { VkInstance VkPhysicalDevice VkDevice VkQueue VkSemaphore VkBuffer VkImage }
+handles! { VkInstance VkPhysicalDevice VkDevice VkQueue VkSemaphore VkBuffer VkImage VkDeviceMemory }
 
 /// `CUcontext` of CUDA.
 pub type CUcontext = sys::CUcontext;

@@ -32,8 +32,9 @@ pub type sl_cuda_work = Option<unsafe extern "C" fn(stream: CUstream, data: *mut
 
 /// Frees the data of a callback. Called once, on any thread, also if the callback was not called.
 ///
-/// It may call the library. But it must not wait, and must neither lock the queue of its submission
-/// nor submit to it. It must not throw, and must not jump out of the call.
+/// It may call the library. But it must not wait for a queue, a fence or a point, and must not lock
+/// the queue of its submission. To submit to that queue may return SL_ERROR_DEADLOCK. It must not
+/// throw, and must not jump out of the call. It is not called if the process exits before.
 pub type sl_drop = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
 /// What a vkQueueSubmit of the program waits for and signals. All of it lives during the callback.
@@ -315,6 +316,9 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
     })
 }
 
+/// CUDA blocks a thread that submits while about a thousand commands are outstanding.
+const MOST_COMMANDS: u32 = 500;
+
 /// Submits by calls of the program's own on a CUDA stream, which `work` makes.
 ///
 /// Does not block. `work` is called once, when all waits may go to the driver: on this thread
@@ -351,6 +355,10 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
         let work = required(work)?;
         // SAFETY: by the contract of this function.
         let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
+        if commands > MOST_COMMANDS {
+            let what = format!("is {commands}, and at most {MOST_COMMANDS} are allowed");
+            return Err(Refused::argument("commands", what));
+        }
         let launch = move |recorder: &mut cuda::Recorder<'_>| {
             recorder.commands(commands.into());
             // SAFETY: the caller says that it may be called on any thread.

@@ -138,6 +138,9 @@ VkSemaphore use_them(const syncline::Device &device, const syncline::Timeline &l
   (void)device.adopt_word(0, 32, 0, adopted);
   (void)syncline::Device::adopt_cuda(nullptr, adopted);
   (void)syncline::Device::adopt_vulkan({}, adopted);
+  syncline::Allocation block = device.adopt_memory({}, adopted);
+  (void)syncline::Link().share_buffer(block.buffer(nullptr, 0, 64));
+  (void)syncline::Link().share_image(block.image(nullptr, 0, {}));
   vk::Semaphore semaphore = line.vk_semaphore(device);
   return semaphore;
 }

@@ -85,6 +85,48 @@ fn cmake_builds_the_examples_in_place_and_against_an_installation() {
     assert!(text.contains("frame 42"), "{text}");
 }
 
+/// The project of a program adds this folder, and cargo is called when it is built.
+///
+/// A program in place of cargo checks the call and copies the library, which is built already.
+#[test]
+fn add_subdirectory_calls_cargo() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let (source, build) = (folder("adding"), folder("adding-build"));
+    let cargo = source.join("cargo");
+    let script = format!(
+        r#"#!/bin/sh
+set -e
+[ "$1 $2 $3 $4 $5 $6" = "build --release --locked --package syncline-c --target-dir" ]
+'{}' pkgid --offline --package "$5" >/dev/null
+mkdir -p "$7/release"
+cp '{}' "$7/release/"
+"#,
+        env!("CARGO"),
+        library().display()
+    );
+    std::fs::write(&cargo, script).unwrap();
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.16)\n\
+         project(Engine LANGUAGES C)\n\
+         add_subdirectory(\"{ROOT}\" syncline)\n\
+         add_executable(engine \"{ROOT}/examples/hello.c\")\n\
+         target_link_libraries(engine PRIVATE Syncline::syncline)\n"
+    );
+    std::fs::write(source.join("CMakeLists.txt"), project).unwrap();
+    let mut configure = Command::new("cmake");
+    run(configure
+        .arg("-S")
+        .arg(&source)
+        .arg("-B")
+        .arg(&build)
+        .arg(format!("-DSYNCLINE_CARGO={}", cargo.display())));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    let text = run(&mut Command::new(build.join("engine")));
+    assert!(text.contains("frame 42"), "{text}");
+}
+
 /// The file with this name under a folder.
 fn walk(folder: &Path, name: &str) -> Option<PathBuf> {
     std::fs::read_dir(folder).unwrap().find_map(|entry| {

@@ -22,6 +22,35 @@ const BUGS: &[(&str, &str)] = &[
     ("descriptor", "T8"),
 ];
 
+/// An exception that a callback in C lets out does not pass through the library.
+#[test]
+fn an_exception_never_passes_the_border() {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    let program = program::build_with("unwind.cpp", "case-unwind.cpp", &[]);
+    let run = |callback: &str| {
+        let mut command = Command::new(&program);
+        program::find_library(&mut command);
+        let output = command.arg(callback).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status, text)
+    };
+    const ABORTED: i32 = 6;
+    for callback in ["free", "work"] {
+        let (status, text) = run(callback);
+        assert_eq!(
+            status.signal(),
+            Some(ABORTED),
+            "{callback}: {status:?} {text}"
+        );
+    }
+    let (status, text) = run("callable");
+    assert!(
+        status.success() && text.contains("from a callable"),
+        "{text}"
+    );
+}
+
 #[test]
 fn every_planted_bug_is_found() {
     let bug = program::build_with("bug.c", "planted-bugs.so", &["-shared", "-fPIC", "-ldl"]);

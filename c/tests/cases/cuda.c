@@ -196,6 +196,137 @@ static void free_copy(void *data) {
   free_counts(&own->counts);
 }
 
+static uint32_t type_of(const engine *of, uint32_t allowed) {
+  VkPhysicalDeviceMemoryProperties has;
+  vkGetPhysicalDeviceMemoryProperties(of->physical, &has);
+  VkMemoryPropertyFlags needed =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  for (uint32_t i = 0; i < has.memoryTypeCount; i++) {
+    if ((allowed >> i & 1) != 0 && (has.memoryTypes[i].propertyFlags & needed) == needed) {
+      return i;
+    }
+  }
+  return UINT32_MAX;
+}
+
+// X8 and X9: buffers and an image in a block of the program's own, at an offset.
+static void own_block(const engine *of, sl_device vulkan, sl_link link) {
+  VkExternalMemoryBufferCreateInfo external = {
+      .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+      .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+  VkBufferCreateInfo like = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                             .pNext = &external,
+                             .size = 64,
+                             .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+  VkExternalMemoryImageCreateInfo external_image = {
+      .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO,
+      .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+  VkImageCreateInfo picture = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                               .pNext = &external_image,
+                               .imageType = VK_IMAGE_TYPE_2D,
+                               .format = VK_FORMAT_R8G8B8A8_UNORM,
+                               .extent = {16, 8, 1},
+                               .mipLevels = 1,
+                               .arrayLayers = 1,
+                               .samples = VK_SAMPLE_COUNT_1_BIT,
+                               .usage = VK_IMAGE_USAGE_STORAGE_BIT |
+                                        VK_IMAGE_USAGE_TRANSFER_SRC_BIT |
+                                        VK_IMAGE_USAGE_TRANSFER_DST_BIT};
+  VkBuffer buffers[2];
+  VkImage image;
+  VkMemoryRequirements needs, of_image;
+  MUST(vkCreateBuffer(of->device, &like, NULL, &buffers[0]));
+  MUST(vkCreateBuffer(of->device, &like, NULL, &buffers[1]));
+  MUST(vkCreateImage(of->device, &picture, NULL, &image));
+  vkGetBufferMemoryRequirements(of->device, buffers[0], &needs);
+  vkGetImageMemoryRequirements(of->device, image, &of_image);
+  // Multiples of all alignments.
+  const VkDeviceSize second = 65536, third = 131072;
+  VkExportMemoryAllocateInfo export = {
+      .sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO,
+      .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+  VkMemoryAllocateInfo block = {
+      .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+      .pNext = &export,
+      .allocationSize = third + of_image.size,
+      .memoryTypeIndex = type_of(of, needs.memoryTypeBits & of_image.memoryTypeBits)};
+  if (block.memoryTypeIndex == UINT32_MAX) {
+    // As on a GPU, where no image is in memory that the host addresses.
+    block.memoryTypeIndex = type_of(of, needs.memoryTypeBits);
+    vkDestroyImage(of->device, image, NULL);
+    image = NULL;
+  }
+  VkDeviceMemory memory;
+  MUST(vkAllocateMemory(of->device, &block, NULL, &memory));
+  MUST(vkBindBufferMemory(of->device, buffers[0], memory, 0));
+  MUST(vkBindBufferMemory(of->device, buffers[1], memory, second));
+  sl_vulkan_allocation_info info = {.size = sizeof info,
+                                    .memory = memory,
+                                    .bytes = block.allocationSize,
+                                    .memory_type = block.memoryTypeIndex,
+                                    .is_exportable = 1};
+  counts owner = {0}, refused = {0}, of_buffer = {0};
+  sl_allocation adopted, none;
+  info.is_dedicated = 7;
+  CHECK("X8", sl_allocation_adopt_vulkan(vulkan, &info, &refused, free_counts, &none) ==
+                  SL_ERROR_INVALID_ARGUMENT && refused.freed == 1);
+  info.is_dedicated = 0;
+  CHECK("X8", sl_allocation_adopt_vulkan(cuda, &info, NULL, NULL, &none) == SL_ERROR_UNSUPPORTED);
+  CHECK("X8", sl_allocation_adopt_vulkan(vulkan, &info, &owner, free_counts, &adopted) ==
+                  SL_SUCCESS);
+  sl_buffer parts[2], left[2], right[2], nothing;
+  CHECK("X8", sl_allocation_buffer(adopted, buffers[0], info.bytes, 64, 0, NULL, NULL, &nothing) ==
+                  SL_ERROR_UNSUPPORTED);
+  CHECK("X8", sl_allocation_buffer(adopted, buffers[0], 0, 64, 0, NULL, NULL, &parts[0]) ==
+                  SL_SUCCESS);
+  CHECK("X8", sl_allocation_buffer(adopted, buffers[1], second, 64, 0, &of_buffer, free_counts,
+                                   &parts[1]) == SL_SUCCESS);
+  CHECK("X8", sl_link_share_buffers(link, parts, 2, left, right) == SL_SUCCESS);
+  sl_buffer_info here = {.size = sizeof here}, there = {.size = sizeof there};
+  CHECK("X8", sl_buffer_get_info(left[1], &here) == SL_SUCCESS &&
+                  here.vulkan_buffer == buffers[1]);
+  CHECK("X8", sl_buffer_get_info(right[1], &there) == SL_SUCCESS && there.cuda_pointer != 0);
+  fill writes = {.memory = there.cuda_pointer};
+  CHECK("X8", sl_queue_submit_cuda(queue, NULL, 0, NULL, 0, 1, run_fill, &writes, free_fill,
+                                   NULL) == SL_SUCCESS);
+  CHECK("X8", sl_queue_idle(queue, LONG) == SL_SUCCESS);
+  void *mapped;
+  MUST(vkMapMemory(of->device, memory, 0, VK_WHOLE_SIZE, 0, &mapped));
+  CHECK("X8", ((uint32_t *)mapped)[second / 4 + 15] == 0x77 && ((uint32_t *)mapped)[15] != 0x77);
+  if (image != NULL) {
+    MUST(vkBindImageMemory(of->device, image, memory, third));
+    sl_image_info told = {.size = sizeof told,
+                          .image_type = VK_IMAGE_TYPE_2D,
+                          .format = VK_FORMAT_R8G8B8A8_UNORM,
+                          .width = 16,
+                          .height = 8,
+                          .depth = 1,
+                          .levels = 1,
+                          .layers = 1,
+                          .usage = VK_IMAGE_USAGE_STORAGE_BIT};
+    sl_image one, views[2];
+    sl_image_handles in_cuda = {.size = sizeof in_cuda};
+    CHECK("X9", sl_allocation_image(adopted, image, third, &told, NULL, NULL, &one) == SL_SUCCESS);
+    CHECK("X9", sl_link_share_image(link, one, &views[0], &views[1]) == SL_SUCCESS);
+    CHECK("X9", sl_image_get_handles(views[1], &in_cuda) == SL_SUCCESS && in_cuda.cuda_array);
+    CHECK("free", sl_image_free(one) == SL_SUCCESS && sl_image_free(views[0]) == SL_SUCCESS);
+    CHECK("free", sl_image_free(views[1]) == SL_SUCCESS);
+  }
+  CHECK("free", sl_allocation_free(adopted) == SL_SUCCESS && owner.freed == 0);
+  for (int i = 0; i < 2; i++) {
+    CHECK("free", sl_buffer_free(parts[i]) == SL_SUCCESS && sl_buffer_free(left[i]) == SL_SUCCESS);
+    CHECK("free", sl_buffer_free(right[i]) == SL_SUCCESS);
+  }
+  CHECK("X8", sl_queue_idle(queue, LONG) == SL_SUCCESS);
+  CHECK("X8", freed_once(&of_buffer) && freed_once(&owner));
+  vkFreeMemory(of->device, memory, NULL);
+  vkDestroyBuffer(of->device, buffers[0], NULL);
+  vkDestroyBuffer(of->device, buffers[1], NULL);
+  if (image != NULL) {
+    vkDestroyImage(of->device, image, NULL);
+  }
+}
+
 // X2 and X8: CUDA fills memory, and Vulkan reads it, in either order of the calls.
 static void shared(const engine *of) {
   sl_vulkan_queue queues = {of->queue, of->family, 0};
@@ -305,6 +436,7 @@ static void shared(const engine *of) {
   CHECK("X9", sl_image_acquire_barrier(pictures[0], of->family, 0, 1, &acquire) ==
                   SL_ERROR_INVALID_ARGUMENT);
   CHECK("X9", sl_image_release_barrier(pictures[1], of->family, 1, &give) == SL_ERROR_UNSUPPORTED);
+  own_block(of, vulkan, link);
   CHECK("free", sl_image_free(pictures[0]) == SL_SUCCESS && sl_image_free(pictures[1]) == SL_SUCCESS);
   CHECK("free", sl_buffer_free(left) == SL_SUCCESS && sl_buffer_free(right) == SL_SUCCESS);
   CHECK("free", sl_buffer_free(seen) == SL_SUCCESS && sl_timeline_free(frames) == SL_SUCCESS);
