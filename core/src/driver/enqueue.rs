@@ -147,7 +147,8 @@ pub enum Flush {
     Done,
     /// Another thread holds the lock of the driver queue. It wakes this queue when it unlocks.
     ///
-    /// The engine then flushes the same submission again, before it records another one.
+    /// The engine then flushes the same submission again, before it records another one. Only after
+    /// a broken promise (T2) it does not. Then the next record removes the submission.
     Busy,
     /// The driver refused the submission. None of its signals will be made.
     Refused(Error),

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use rstest::rstest;
 
@@ -23,6 +25,18 @@ struct Stands;
 impl Port for Stands {
     fn poll(&self) -> Result<Option<u64>> {
         Ok(None)
+    }
+    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A counter that others signal, too.
+struct Counter(Arc<AtomicU64>);
+
+impl Port for Counter {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.load(Ordering::SeqCst)))
     }
     fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
         Ok(())
@@ -175,4 +189,44 @@ fn a_submission_that_is_refused_after_an_unlock_is_forgotten(#[values(false, tru
         let is_lost = signalled.shared().lost_before(1).is_some();
         assert_eq!(is_lost, !refused, "{signalled:?}");
     }
+}
+
+/// T2: the counter is read again after an unlock, because the driver has no signal before that.
+#[rstest]
+fn a_promise_may_be_broken_while_the_driver_queue_is_locked(#[values(false, true)] broken: bool) {
+    let driver = Driver {
+        machine: Machine(DeviceId::new::<Machine>()),
+        left: Mutex::new(vec![Answer::Busy]),
+        waker: Mutex::default(),
+        stamp: Mutex::default(),
+    };
+    let (device, value) = (driver.machine.0, Arc::new(AtomicU64::new(0)));
+    let queue = SubmissionQueue::new(Object::new("queue", "locked"), driver).unwrap();
+    let home = Attachment::new(device, 0, Counter(value.clone())).signalled_elsewhere(true);
+    let mut home = Some(home);
+    let line = Timeline::new("line", 0, |_| Ok(home.take().into_iter().collect())).unwrap();
+    line.signalled_by_others(1).unwrap();
+    let sent = queue.submit(&[line.at(1)], |()| Ok(()), &[line.signal_at(2)]);
+    let sent = sent.unwrap();
+    assert!(sent.is_held());
+    // Others signal what they have promised, or a value above that.
+    value.store(if broken { 3 } else { 1 }, Ordering::SeqCst);
+    let waker = queue.driver().waker.lock().unwrap().take().unwrap();
+    waker.wake();
+    assert_eq!(queue.held().count, 0);
+    let ended = sent.wait_submitted(Duration::ZERO);
+    if broken {
+        assert!(matches!(ended, Err(Error::Skipped { .. })), "{ended:?}");
+        let failed = line.at(2).is_reached().unwrap_err();
+        assert!(
+            matches!(failed.root(), Error::Corrupted { found: 3, .. }),
+            "{failed}"
+        );
+    } else {
+        ended.unwrap();
+        assert!(line.at(2).is_pending().unwrap());
+    }
+    // The queue goes on.
+    queue.submit(&[], |()| Ok(()), &[]).unwrap();
+    assert!(queue.own_shared().reached() >= 2);
 }

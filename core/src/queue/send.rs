@@ -114,7 +114,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
         mut turn: Turn<E>,
         submission: &mut Submission<'_>,
     ) -> Outcome<E> {
-        let handed = self.guarded(|| self.flush(turn.backend()));
+        let handed = self.guarded(|| {
+            // Others may have broken their promises since the driver queue was locked. The next
+            // record removes this one.
+            if submission.must_be_noted
+                && let Err(error) = check_promises(submission)
+            {
+                return Handed::Refused(error);
+            }
+            self.flush(turn.backend())
+        });
         self.conclude(turn, submission, handed)
     }
 
@@ -126,10 +135,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     fn note(&self, submission: &Submission<'_>, noted: &mut Noted) -> Result<(), Box<Error>> {
         noted.stamp = self.note_times(submission)?;
         noted.lost = self.note_dependent(submission);
-        for signal in &submission.signals {
-            signal.of.check_promises(signal.claim())?;
-        }
-        Ok(())
+        check_promises(submission)
     }
 
     /// Notes a submission that waits natively for other devices or processes (E3).
@@ -355,4 +361,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.held_guard().note_empty();
         state.turns.try_end(turn)
     }
+}
+
+/// Checks that others have signalled no value that this submission claims.
+///
+/// # Errors
+/// [`Error::Corrupted`], which has failed the timeline.
+fn check_promises(submission: &Submission<'_>) -> Result<(), Box<Error>> {
+    let mut signals = submission.signals.iter();
+    signals.try_for_each(|signal| signal.of.check_promises(signal.claim()))
 }
