@@ -8,7 +8,6 @@
 //! | `cudarc_ash` | a cudarc context and stream, an `ash` device and queue | order both, and share memory between them |
 //! | `wgpu_frames` | a wgpu device | say what a wgpu submission waits for and signals |
 //! | `library_frames` | another library with a semaphore for each frame | wait for its frames, and give them back |
-//! | `raw_handles` | bare handles, as C has them | give it semaphores, to call the drivers by itself |
 //!
 //! All of them make frames, one after the other in a few shared buffers. A producer writes a frame,
 //! the application's own submission reads it, and the host compares the result bit by bit.

@@ -20,7 +20,6 @@ const RECIPES: &[(&str, &str)] = &[
     ("cudarc_ash", env!("CARGO_BIN_EXE_cudarc_ash")),
     #[cfg(feature = "wgpu")]
     ("wgpu_frames", env!("CARGO_BIN_EXE_wgpu_frames")),
-    ("raw_handles", env!("CARGO_BIN_EXE_raw_handles")),
 ];
 
 /// The recipe whose producer is another library.
