@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::backend::{Device, Held, Queue, Submitted};
+use syncline::backend::{Device, Held, Port, Queue, Submitted};
 use syncline::clock::{Clock, Elapsed, Estimate, Sampled, Time};
 use syncline::{
     Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
@@ -338,6 +338,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// Same errors.
     fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
         of.claim_after(value, own_wait)
+    }
+
+    /// The port of a counter that others signal, too, as the engine gets it.
+    fn counter_of_others(&self, port: Box<dyn Port>) -> Box<dyn Port> {
+        port
     }
 
     /// [`Timeline::signalled_by_others`].

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use syncline::backend::{Attachment, ByEngine, Port};
+use syncline::backend::{Attachment, ByEngine, Port, Watch, Watcher};
 use syncline::{Result, info::DeviceId};
 
 use crate::user::Timeline;
@@ -111,14 +112,58 @@ impl Others {
         max_value_difference: u64,
     ) -> Result<Timeline<S>> {
         let initial = self.value();
-        let port = OthersPort(self.clone());
+        let port = Box::new(OthersPort(self.clone()));
+        let port = Given(world.left.subject().counter_of_others(port));
         let library = syncline::Timeline::new("others", initial, |initial| {
             let home = Attachment::new(DeviceId::new::<()>(), initial, port)
                 .with_max_value_difference(max_value_difference)
+                .watched_by(Arc::new(Rounds::default()))
                 .signalled_elsewhere(true);
             Ok([home].into_iter().collect())
         })?;
         Ok(world.left.own(library))
+    }
+}
+
+/// The port of a counter that others signal, as the subject lets the engine have it.
+struct Given(Box<dyn Port>);
+
+impl Port for Given {
+    fn poll(&self) -> Result<Option<u64>> {
+        self.0.poll()
+    }
+
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        self.0.signal(value, by)
+    }
+}
+
+/// A watch that looks every millisecond.
+#[derive(Default)]
+struct Rounds {
+    watcher: Watcher,
+    nudged: AtomicBool,
+}
+
+impl Watch for Rounds {
+    fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
+    fn watch(&self, ports: &[(&dyn Port, u64)], until: Instant) -> Result<()> {
+        while !self.nudged.swap(false, Ordering::SeqCst) && Instant::now() < until {
+            for (port, value) in ports {
+                if port.poll()?.is_some_and(|found| found >= *value) {
+                    return Ok(());
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn nudge(&self) {
+        self.nudged.store(true, Ordering::SeqCst);
     }
 }
 

@@ -31,6 +31,8 @@ equipped_cases! {
     "word.the_host_writes_it": [X10 T4] => host_writes;
     "word.others_are_refused": [X10 D4 E5] => refused;
     "word.that_falls_fails": [X10 T1 E1] => falls;
+    "word.a_broken_promise_writes_nothing": [X10 T2 E1] => broken;
+    "word.others_get_the_signal_of_skipped_work": [X10 E2] => skipped;
     "word.keeps_its_owner": [X10 D4] => keeps;
     "word.a_forked_child_drops_its_copy": [X10 P3 D1] => forked;
 }
@@ -615,6 +617,50 @@ fn forked(world: &World<Equipped>) -> Verdict {
         subject.promise(2, || subject.write_by_kernel(&writer, &[], None, (8, 2)))?;
         subject.line.at(2).wait(patience())?;
         writer.idle(patience())?;
+    }
+    Ok(())
+}
+
+/// Others write 8, while 7 is a held signal of a queue. The word stays as it is.
+fn broken(world: &World<Equipped>) -> Verdict {
+    for bits in [Bits::Few, Bits::Many] {
+        let subject = Subject::new(world, (Place::Pinned, bits), 6)?;
+        let (queue, gate) = (subject.queue("queue")?, world.timeline("gate")?);
+        let gate = gate.library();
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[subject.line.signal_at(7)])?;
+        subject.memory.write(8)?;
+        gate.signal(1)?;
+        let waited = subject.line.at(7).wait(patience());
+        check!(
+            matches!(&waited, Err(error) if matches!(error.root(), Error::Corrupted { found: 8, .. })),
+            "{bits:?}: 7 is to be signalled after 8: {waited:?}"
+        );
+        queue.idle(patience())?;
+        let shown = subject.memory.read()?;
+        check!(shown == 8, "{bits:?}: the word fell from 8 to {shown}");
+    }
+    Ok(())
+}
+
+/// A submission is skipped, while others wait for its signal. The host writes the word.
+fn skipped(world: &World<Equipped>) -> Verdict {
+    for bits in [Bits::Few, Bits::Many] {
+        let subject = Subject::new(world, (Place::Pinned, bits), 6)?;
+        let (queue, gate) = (subject.queue("queue")?, world.timeline("gate")?);
+        let gate = gate.library();
+        queue.submit(&[gate.at(1)], |_| Ok(()), &[subject.line.signal_at(7)])?;
+        gate.fail(Error::NothingToWaitFor);
+        check_error!(subject.line.at(7).wait(patience()), Error::Failed { .. });
+        let begun = std::time::Instant::now();
+        while subject.memory.read()? != 7 {
+            check!(
+                begun.elapsed() < patience(),
+                "{bits:?}: others wait for 7 in vain: the word is {}",
+                subject.memory.read()?
+            );
+            std::thread::yield_now();
+        }
+        queue.idle(patience())?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! The counter here is a word of the case. `devices/frames.rs` has semaphores of Vulkan.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline::Error;
 
@@ -15,6 +15,7 @@ cases! {
     "timeline.promised_values_are_pending": [T2 T7] => promised;
     "timeline.a_promise_and_a_claim_exclude_each_other": [T2] => claimed;
     "timeline.a_broken_promise_fails_it": [T2 E1] => broken;
+    "timeline.others_get_the_signal_of_skipped_work": [E2 T2] => skipped;
     "timeline.a_time_out_names_the_promise": [T2 Q4] => named;
 }
 
@@ -111,6 +112,7 @@ fn broken<S: Subject>(world: &World<S>) -> Verdict {
         let (gate, queue) = (world.timeline("gate")?, world.right_queue("right")?);
         line.signalled_by_others(6)?;
         others.signal(6);
+        check!(line.at(6).is_reached()?, "a promised signal is not seen");
         queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
         others.signal(8);
         if is_queried {
@@ -156,6 +158,33 @@ fn broken<S: Subject>(world: &World<S>) -> Verdict {
         "the counter fell to {}",
         others.value()
     );
+    Ok(())
+}
+
+/// Others wait for 7, which a skipped submission was to signal. They signal 6 after the skip.
+fn skipped<S: Subject>(world: &World<S>) -> Verdict {
+    let others = Arc::new(Others::default());
+    let line = others.timeline(world, u64::MAX)?;
+    let (gate, queue) = (world.timeline("gate")?, world.right_queue("right")?);
+    line.signalled_by_others(6)?;
+    queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
+    gate.fail(Error::NothingToWaitFor);
+    check!(
+        line.at(7).wait(patience()).is_err(),
+        "7 counts as reached, and its work was skipped"
+    );
+    check!(
+        others.value() == 0,
+        "the counter is at {} before the signal of 6",
+        others.value()
+    );
+    others.signal(6);
+    let begun = Instant::now();
+    while others.value() < 7 {
+        check!(begun.elapsed() < patience(), "others wait for 7 in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    check!(others.value() == 7, "the counter is at {}", others.value());
     Ok(())
 }
 

@@ -197,6 +197,10 @@ bugs! {
     SecondPromiseRefused: T2;
     /// A promise of a value that a held submission has claimed is accepted.
     PromiseIgnoresClaims: T2;
+    /// The counter of a timeline that others signal, too, is not read before a signal.
+    CounterIsNotChecked: T2;
+    /// Others never get the signal of a submission that was skipped.
+    NoSignalInPlace: E2;
     /// What is over leaves memory behind: a little with every submission.
     SubmissionsLeak: H2;
     /// Claims of a rejected submission stay.

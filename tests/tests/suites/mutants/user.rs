@@ -4,11 +4,11 @@ use std::any::Any;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline::backend::{Device as _, Held, Queue as _, Submitted};
+use syncline::backend::{ByEngine, Device as _, Held, Port, Queue as _, Submitted};
 use syncline::clock::{Axis, Clock, Elapsed, Estimate, Time};
 use syncline::{
     Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
@@ -91,6 +91,40 @@ impl Mutant {
             },
             (_, told) => told?,
         })
+    }
+}
+
+/// The counter of others, as an engine with a bug uses it.
+struct OfOthers {
+    port: Box<dyn Port>,
+    bug: Bug,
+    last: AtomicU64,
+}
+
+impl Port for OfOthers {
+    fn poll(&self) -> Result<Option<u64>> {
+        let found = self.port.poll()?;
+        if self.bug != Bug::CounterIsNotChecked {
+            return Ok(found);
+        }
+        // Others that signal past the next value are not seen, as without a look at the counter.
+        let found = found.unwrap_or(0);
+        let last = self.last.load(Ordering::SeqCst);
+        if last > 0 && found == last + 2 {
+            return Ok(Some(last));
+        }
+        self.last.store(found, Ordering::SeqCst);
+        Ok(Some(found))
+    }
+
+    fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
+        match self.bug {
+            Bug::NoSignalInPlace => Ok(()),
+            _ => {
+                self.last.store(value, Ordering::SeqCst);
+                self.port.signal(value, by)
+            }
+        }
     }
 }
 
@@ -398,6 +432,17 @@ impl Subject for Mutant {
         match self.bug {
             Bug::ClaimIgnoresOwnWait => of.claim(value),
             _ => of.claim_after(value, own_wait),
+        }
+    }
+
+    fn counter_of_others(&self, port: Box<dyn Port>) -> Box<dyn Port> {
+        match self.bug {
+            Bug::CounterIsNotChecked | Bug::NoSignalInPlace => Box::new(OfOthers {
+                port,
+                bug: self.bug,
+                last: AtomicU64::new(0),
+            }),
+            _ => port,
         }
     }
 
