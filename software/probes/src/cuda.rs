@@ -342,6 +342,7 @@ functions! {
         texture: &mut u64, resource: &ResourceDesc, desc: &TextureDesc, view: usize
     ) = "cuTexObjectCreate";
     memcpy_3d(copy: &Copy3d) = "cuMemcpy3D_v2";
+    memcpy_3d_async(copy: &Copy3d, stream: Handle) = "cuMemcpy3DAsync_v2";
     destroy_memory(memory: Handle) = "cuDestroyExternalMemory";
     mem_granularity(bytes: &mut usize, prop: &AllocationProp, option: u32)
         = "cuMemGetAllocationGranularity";

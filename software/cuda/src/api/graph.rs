@@ -12,6 +12,7 @@ use super::Handle;
 use super::external::{Params, list};
 use super::memory_op;
 use crate::abi::{In, Out, api};
+use crate::capture;
 use crate::code::{Answer, Code};
 use crate::current;
 use crate::device::require_initialized;
@@ -87,6 +88,7 @@ api! {
         if flags & !INSTANTIATE_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        capture::permit()?;
         to.set(EXECUTABLES.add(Arc::new(graph(of)?.instantiate())))
     }
 
@@ -167,6 +169,7 @@ api! {
     }
 
     fn cuGraphExecDestroy(graph: Handle) {
+        capture::permit()?;
         let gone = EXECUTABLES.remove(graph).map_err(|_| Code::INVALID_VALUE)?;
         // It may be the last that keeps an object of the application. A thread of the driver
         // destroys it.

@@ -12,7 +12,7 @@ use crate::capture;
 use crate::code::{Answer, Code};
 use crate::context;
 use crate::current;
-use crate::device;
+use crate::device::{self, require_initialized};
 use crate::space;
 
 /// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`.
@@ -45,7 +45,7 @@ fn free(address: u64, is_right: fn(MemoryKind) -> bool, missing: Code) -> Answer
 
 /// Writes one attribute of the memory at `address`, which is in `found` if it is of CUDA.
 ///
-/// Every attribute of other memory is zero.
+/// Other memory has no device (-2) and its own address for the host. Its other attributes are zero.
 fn attribute(number: u32, address: u64, found: Option<&Allocation>, to: usize) -> Answer {
     const HOST: u32 = 1;
     const DEVICE: u32 = 2;
@@ -64,12 +64,12 @@ fn attribute(number: u32, address: u64, found: Option<&Allocation>, to: usize) -
             (_, false) => DEVICE,
         }),
         3 => Out::at(to).set(found.map_or(0, |_| address)),
-        4 => Out::at(to).set(if host { address } else { 0 }),
+        4 => Out::at(to).set(if host || found.is_none() { address } else { 0 }),
         // No function allocates managed memory.
         8 => Out::at(to).set(0_u32),
         9 => Out::at(to).set(match found {
             Some(it) => device::ordinal(it.owner())?,
-            None => 0_i32,
+            None => -2_i32,
         }),
         11 => Out::at(to).set(found.map_or(0, |it| it.address)),
         12 => Out::at(to).set(found.map_or(0, |it| it.size)),
@@ -162,8 +162,9 @@ api! {
     }
 
     fn cuPointerGetAttributes(count: u32, numbers: In<u32>, to: In<usize>, address: u64) {
-        let _context = current::context()?;
-        let found = space::allocation(address);
+        require_initialized()?;
+        // Without a current context no memory is found.
+        let found = current::context().ok().and_then(|_| space::allocation(address));
         let (numbers, to) = (numbers.list(count as usize)?, to.list(count as usize)?);
         for (number, to) in numbers.into_iter().zip(to) {
             attribute(number, address, found.as_deref(), to)?;

@@ -39,6 +39,8 @@ struct During {
     fresh: Handle,
     memory: u64,
     words: Words,
+    /// Instantiated as `exec`.
+    graph: Handle,
     exec: Handle,
 }
 
@@ -131,6 +133,11 @@ const UNSAFE: &[(&str, Call)] = &[
         cu().mem_host_register(memory, 4096, 3)
     }),
     ("graph_launch", |it| cu().graph_launch(it.exec, it.other)),
+    ("graph_create", |_| cu().graph_create(&mut 0, 0)),
+    ("graph_instantiate", |it| {
+        cu().graph_instantiate(&mut 0, it.graph, 0)
+    }),
+    ("graph_exec_destroy", |it| cu().graph_exec_destroy(it.exec)),
 ];
 
 fn prepare(mode: u32) -> Result<During, String> {
@@ -149,6 +156,7 @@ fn prepare(mode: u32) -> Result<During, String> {
         fresh: event(NO_TIMING)?,
         memory,
         words: Words::new()?,
+        graph,
         exec,
     };
     record(it.complete, other)?;

@@ -1,8 +1,12 @@
 //! Memory: allocation, copies outside of it, registered host memory.
 
-use crate::cuda::cu;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cuda::{Copy3d, CopySide, Handle, cu};
 use crate::harness::{Probe, family, line};
-use crate::kit::{Answer, Words, alloc, context, module, name, names, pause, stream, yes};
+use crate::kit::{
+    Answer, Words, alloc, context, module, name, names, outcome, park, pause, stream, within, yes,
+};
 
 pub(crate) fn list() -> Vec<Probe> {
     family!["memory"; alloc_sizes, alignment, distance,  free_null, free_middle, free_twice,
@@ -10,7 +14,7 @@ pub(crate) fn list() -> Vec<Probe> {
         memset_misaligned, memset_null, copy_device_unknown, copy_device_overlap, pageable_as_device,
         pageable_async, pinned_as_device, pinned_copy, device_as_host,  
             
-         host_access, memset_pageable, memset_d8, freed_while_used, fresh_contents]
+         host_access, memset_pageable, memset_d8, freed_while_used, fresh_contents, copies_behind_wait, host_copies_behind_wait]
 }
 
 pub(super) fn leak(bytes: usize) -> usize {
@@ -420,4 +424,75 @@ fn fresh_contents() -> Answer {
         name(code),
         yes(bytes.iter().all(|byte| *byte == 0))
     ))
+}
+
+/// Whether a copy behind a wait returns before the wait ends.
+fn behind_wait(own: Handle, copy: impl Fn(Handle) -> u32 + Sync) -> Answer {
+    let (stream, gate) = (stream()?, Words::new()?);
+    park(stream, gate, 0)?;
+    let returned = AtomicBool::new(false);
+    let (early, code) = std::thread::scope(|scope| {
+        let copy = scope.spawn(|| {
+            let _ = cu().ctx_set_current(own);
+            let code = copy(stream);
+            returned.store(true, Ordering::SeqCst);
+            code
+        });
+        let early = within(300, || returned.load(Ordering::SeqCst));
+        gate.store(0, 1);
+        (early, copy.join().unwrap_or(99))
+    });
+    let early = if early { "returns" } else { "blocks" };
+    Ok(format!("{early}, {} {}", name(code), name(outcome(stream))))
+}
+
+/// Copies behind a wait, by the places of both sides.
+fn copies_behind_wait() -> Answer {
+    let own = context()?;
+    let (pinned, registered) = (Words::new()?, Words::registered()?);
+    let places = [
+        ("device", alloc(4096)?),
+        ("pinned", pinned.at(0)),
+        ("registered", registered.at(0)),
+    ];
+    for (from_name, from) in places {
+        for (to_name, to) in places {
+            let found = behind_wait(own, |stream| {
+                cu().memcpy_dtod_async(to + 2048, from, 8, stream)
+            })?;
+            line(format!("{from_name}_to_{to_name}"), found);
+        }
+    }
+    Ok(String::new())
+}
+
+/// Copies of boxes between pinned memory behind a wait, by the kind of memory that they name.
+fn host_copies_behind_wait() -> Answer {
+    let own = context()?;
+    let (mut from, mut to) = (0, 0);
+    const BYTES: usize = 1 << 20;
+    crate::kit::check("cuMemHostAlloc", cu().mem_host_alloc(&mut from, BYTES, 3))?;
+    crate::kit::check("cuMemHostAlloc", cu().mem_host_alloc(&mut to, BYTES, 3))?;
+    for bytes in [8, BYTES] {
+        for kind in [1, 2, 4] {
+            let side = |at: usize| CopySide {
+                kind,
+                host: if kind == 1 { at } else { 0 },
+                device: if kind == 1 { 0 } else { at as u64 },
+                pitch: bytes,
+                height: 1,
+                ..CopySide::default()
+            };
+            let copy = Copy3d {
+                from: side(from),
+                to: side(to),
+                extent: [bytes, 1, 1],
+            };
+            line(
+                format!("solid_{kind}_{bytes}"),
+                behind_wait(own, |stream| cu().memcpy_3d_async(&copy, stream))?,
+            );
+        }
+    }
+    Ok(String::new())
 }
