@@ -15,10 +15,10 @@ use crate::device::context::{Context, OnLoss};
 use crate::device::deferred_free::Resource;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::driver::memory_ops::{Valued, Width, wait_all, write_all};
+use crate::driver::memory_ops::{Valued, Width};
 use crate::driver::table::Driver;
 use crate::timeline::imported::Imported;
-use crate::timeline::node_word::NodeWord;
+use crate::timeline::node_word::{self, NodeWord};
 use crate::timeline::visibility::Visibility;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -159,12 +159,7 @@ impl Imported for CounterPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        let mut ports = ports.peekable();
-        let flush = ports.peek().is_some_and(|(port, _)| port.mapped.flushes);
-        let context = stream.context();
-        // SAFETY: see `MappedCounter`. The stream is alive.
-        unsafe { wait_all(context.driver(), stream.raw(), count, ports.map(at), flush) }
-            .map_err(|code| context.error(code))
+        node_word::wait_all(stream, count, ports)
     }
 
     fn signal_all<'p>(
@@ -172,15 +167,8 @@ impl Imported for CounterPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        let context = stream.context();
-        // SAFETY: see `MappedCounter`. The stream is alive.
-        unsafe { write_all(context.driver(), stream.raw(), count, ports.map(at)) }
-            .map_err(|code| context.error(code))
+        node_word::signal_all(stream, count, ports)
     }
-}
-
-fn at((port, value): (&CounterPort, u64)) -> Valued {
-    port.mapped.at(value)
 }
 
 impl std::fmt::Debug for CounterPort {

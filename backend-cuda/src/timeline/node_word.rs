@@ -1,14 +1,15 @@
-//! Words of memory that nodes of graphs wait for and write.
+//! Words of memory that streams and nodes of graphs wait for and write.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
 use syncline_core::Result;
 
 use crate::device::context::Context;
 use crate::device::stream::Stream;
-use crate::driver::memory_ops::{Valued, wait_all, write_all};
+use crate::driver::memory_ops::{self, Valued};
 use crate::driver::table::MemOp;
+use crate::timeline::imported::Imported;
 
-/// A word of memory that nodes of graphs wait for and write.
+/// A word of memory that streams and nodes of graphs wait for and write.
 ///
 /// It stays valid as long as the implementing type lives.
 pub(crate) trait NodeWord: Send + Sync {
@@ -38,7 +39,7 @@ pub(crate) trait NodeWord: Send + Sync {
         let (driver, word) = (self.context().driver(), [self.at(0)]);
         // SAFETY: the launches keep the word, which the implementing type guarantees. The stream is
         // alive.
-        unsafe { wait_all(driver, stream.raw(), 1, word.into_iter(), self.flushes()) }
+        unsafe { memory_ops::wait_all(driver, stream.raw(), 1, word.into_iter(), self.flushes()) }
             .map_err(|code| self.context().error(code))
     }
 
@@ -49,7 +50,43 @@ pub(crate) trait NodeWord: Send + Sync {
     fn capture_write(&self, stream: &Stream) -> Result<()> {
         let (driver, word) = (self.context().driver(), [self.at(0)]);
         // SAFETY: as for waits.
-        unsafe { write_all(driver, stream.raw(), 1, word.into_iter()) }
+        unsafe { memory_ops::write_all(driver, stream.raw(), 1, word.into_iter()) }
             .map_err(|code| self.context().error(code))
     }
+}
+
+/// [`Imported::wait_all`] of a port whose object is a word.
+///
+/// # Errors
+/// A driver error.
+pub(super) fn wait_all<'p, P: Imported<Object: NodeWord>>(
+    stream: &Stream,
+    count: usize,
+    ports: impl Iterator<Item = (&'p P, u64)>,
+) -> Result<()> {
+    let mut ports = ports.peekable();
+    let flush = ports
+        .peek()
+        .is_some_and(|(port, _)| port.object().flushes());
+    let words = ports.map(|(port, value)| port.object().at(value));
+    let context = stream.context();
+    // SAFETY: see `MappedCounter` and `AdoptedWord`. The stream is alive.
+    unsafe { memory_ops::wait_all(context.driver(), stream.raw(), count, words, flush) }
+        .map_err(|code| context.error(code))
+}
+
+/// [`Imported::signal_all`] of a port whose object is a word.
+///
+/// # Errors
+/// A driver error.
+pub(super) fn signal_all<'p, P: Imported<Object: NodeWord>>(
+    stream: &Stream,
+    count: usize,
+    ports: impl Iterator<Item = (&'p P, u64)>,
+) -> Result<()> {
+    let words = ports.map(|(port, value)| port.object().at(value));
+    let context = stream.context();
+    // SAFETY: as for waits.
+    unsafe { memory_ops::write_all(context.driver(), stream.raw(), count, words) }
+        .map_err(|code| context.error(code))
 }

@@ -17,10 +17,10 @@ use crate::device::event::Events;
 use crate::device::observers::{OBSERVED, Observed, Observers};
 use crate::device::open::Device;
 use crate::device::stream::Stream;
-use crate::driver::memory_ops::{Valued, Width, wait_all, write_all};
+use crate::driver::memory_ops::{Valued, Width};
 use crate::driver::table::Raw;
 use crate::timeline::imported::Imported;
-use crate::timeline::node_word::NodeWord;
+use crate::timeline::node_word::{self, NodeWord};
 use crate::timeline::visibility::Visibility;
 
 /// The port of a timeline in a word that the application has.
@@ -350,12 +350,7 @@ impl Imported for WordPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        let mut ports = ports.peekable();
-        let flush = ports.peek().is_some_and(|(port, _)| port.word.flushes);
-        let context = stream.context();
-        // SAFETY: see `AdoptedWord`. The stream is alive.
-        unsafe { wait_all(context.driver(), stream.raw(), count, ports.map(at), flush) }
-            .map_err(|code| context.error(code))
+        node_word::wait_all(stream, count, ports)
     }
 
     fn signal_all<'p>(
@@ -363,15 +358,8 @@ impl Imported for WordPort {
         count: usize,
         ports: impl Iterator<Item = (&'p Self, u64)>,
     ) -> Result<()> {
-        let context = stream.context();
-        // SAFETY: see `AdoptedWord`. The stream is alive.
-        unsafe { write_all(context.driver(), stream.raw(), count, ports.map(at)) }
-            .map_err(|code| context.error(code))
+        node_word::signal_all(stream, count, ports)
     }
-}
-
-fn at((port, value): (&WordPort, u64)) -> Valued {
-    port.word.valued(value)
 }
 
 impl std::fmt::Debug for WordPort {

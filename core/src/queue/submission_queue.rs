@@ -10,7 +10,7 @@ use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Nothing, Record, WithAttached, Write};
+use super::work::{Nothing, Record, Write};
 use crate::base::error::{Error, Object, Result};
 use crate::base::exiting::DriverCalls;
 use crate::base::info::DeviceId;
@@ -276,25 +276,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        if self.follower.is_set() {
-            return self.submit_traced(waits, Box::new(work), signals, Some(attached));
-        }
-        self.submit_attached_untraced(waits, work, signals, attached)
-    }
-
-    pub(super) fn submit_attached_untraced<'q, W>(
-        self: &'q Arc<Self>,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-        attached: Arc<dyn Any + Send + Sync>,
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        let mut work = WithAttached::new(work, attached);
-        let submitted = self.submit_work(waits, &mut work, signals);
-        submitted.map_err(|error| refused(&mut work, error))
+        // Also without a trace: one box more costs little beside the object.
+        self.submit_traced(waits, Box::new(work), signals, Some(attached))
     }
 
     #[inline]
@@ -449,7 +432,7 @@ impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
 #[cold]
 #[inline(never)]
 #[expect(clippy::boxed_local, reason = "the caller has it in a box")]
-fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Error {
+pub(super) fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Error {
     run_contained(|| work.discard());
     *error
 }

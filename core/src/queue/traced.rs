@@ -4,8 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::follow::{Traceable, Traced};
-use super::submission_queue::SubmissionQueue;
+use super::submission_queue::{SubmissionQueue, refused};
 use super::submitted::Submitted;
+use super::work::WithAttached;
 use crate::base::error::Result;
 use crate::base::info::Info;
 use crate::base::timing::Timing;
@@ -29,7 +30,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Same as [`SubmissionQueue::submit`], with device times before and after the work.
     ///
-    /// Takes the work in a box, so that this is compiled once per backend.
+    /// Without a trace there are no times. Takes the work in a box, so that this is compiled once
+    /// per backend.
     #[cold]
     pub(super) fn submit_traced<'q>(
         self: &'q Arc<Self>,
@@ -86,7 +88,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         match attached {
-            Some(attached) => self.submit_attached_untraced(waits, work, signals, attached),
+            Some(attached) => {
+                let mut work = WithAttached::new(work, attached);
+                let submitted = self.submit_work(waits, &mut work, signals);
+                submitted.map_err(|error| refused(&mut work, error))
+            }
             None => self.submit_untraced(waits, work, signals),
         }
     }
