@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, park, park_timeout, spawn};
 use std::time::Duration;
 
-use syncline::backend::{Device as _, Queue as _};
+use syncline::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
+use syncline::info::DeviceId;
 use syncline::{
     Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
     wait_all, wait_any,
@@ -43,6 +44,8 @@ struct Bench {
     /// A timeline that tells other processes its times, and the same one as another process has it.
     told: Timeline,
     heard: Timeline,
+    /// A timeline that others signal, too, and its counter.
+    promised: (Timeline, Arc<AtomicU64>),
     /// As many as a wait without an allocation can have.
     eight: [Timeline; 8],
     opener: Opener,
@@ -131,6 +134,7 @@ impl Bench {
             bridged: bridged(device)?,
             told,
             heard,
+            promised: promised()?,
             kept: Arc::new(0_u64),
             shared: shared(device)?,
         };
@@ -190,6 +194,29 @@ fn published(device: &Device) -> Result<Timeline> {
     let line = device.timeline("published")?;
     line.publish(page.counter().clone(), Page::Beside)?;
     Ok(line)
+}
+
+/// A counter that others signal, too.
+struct OfOthers(Arc<AtomicU64>);
+
+impl Port for OfOthers {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.load(Ordering::SeqCst)))
+    }
+
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
+        self.0.store(value, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Creates a timeline that others signal, too.
+fn promised() -> Result<(Timeline, Arc<AtomicU64>)> {
+    let counter = Arc::new(AtomicU64::new(0));
+    let port = OfOthers(counter.clone());
+    let home = Attachment::new(DeviceId::new::<OfOthers>(), 0, port).signalled_elsewhere(true);
+    let line = Timeline::new("promised", 0, |_| Ok([home].into_iter().collect()))?;
+    Ok((line, counter))
 }
 
 /// Creates five shared buffers on a device of Vulkan that exports buffers.
@@ -313,8 +340,17 @@ const fn allocating(
 }
 
 /// All operations.
-pub const OPERATIONS: [Operation; 19] = [
+pub const OPERATIONS: [Operation; 20] = [
     operation("signal", |bench, n| bench.line.signal(n)),
+    operation("promise", |bench, n| {
+        let (line, counter) = &bench.promised;
+        let (a, b) = (2 * n - 3, 2 * n - 2);
+        line.signalled_by_others(a)?;
+        counter.store(a, Ordering::SeqCst);
+        line.at(a).wait(PATIENCE)?;
+        // After a look at the counter.
+        line.signal(b)
+    }),
     operation("query", |bench, n| {
         bench.line.signal(n)?;
         black_box(bench.line.value()?);
