@@ -108,6 +108,19 @@ impl Device {
     /// Start the timeline at that value. Signal operations of others may be pending. Then call
     /// [`Timeline::signalled_by_others`] with the highest value that they signal.
     ///
+    /// ```no_run
+    /// # #![allow(unsafe_code)]
+    /// # use syncline_core::{Result, Timeline};
+    /// # use syncline_vulkan::{Device, ash::vk};
+    /// fn timeline_of(device: &Device, semaphore: vk::Semaphore, upto: u64) -> Result<Timeline> {
+    ///     // SAFETY: a timeline semaphore of this device, which others signal up to `upto`.
+    ///     let (port, value) = unsafe { device.adopt_semaphore(semaphore, false) }?;
+    ///     let line = Timeline::new("frame", value, |_| Ok([port].into_iter().collect()))?;
+    ///     line.signalled_by_others(upto)?;
+    ///     Ok(line)
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// A driver error.
     ///
