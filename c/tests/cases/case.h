@@ -48,7 +48,33 @@ static inline bool freed_once(counts *data) {
 
 static inline bool says(const char *part) { return strstr(sl_last_error(), part) != NULL; }
 
+#ifdef SANITIZED
+#include <dirent.h>
+
+// Waits until the threads of the library have ended. What a thread that ends has in its hands is
+// no leak, but the leak sanitizer may call it one.
+static inline void wait_for_threads(void) {
+  for (int i = 0; i < 60000; i++) {
+    int threads = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+      threads += task->d_name[0] != '.';
+    }
+    closedir(tasks);
+    if (threads == 1) {
+      return;
+    }
+    struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
+  }
+  CHECK("threads", !"the threads of the library end");
+}
+#endif
+
 static inline int done(void) {
+#ifdef SANITIZED
+  wait_for_threads();
+#endif
   printf("%d failed\n", failures);
   return failures ? 1 : 0;
 }
