@@ -651,12 +651,15 @@ sl_result sl_queue_adopt_cuda(sl_device device,
 //
 // The timeline begins at the value of the semaphore, which Syncline does not destroy. From now on
 // the semaphore is signalled in three ways alone: through the timeline, under its claims, and by
-// others to values that sl_timeline_signalled_by_others has noted. If signals of others are
-// pending, note the highest one at once. `label` is a name for error texts, or null. Free the
-// timeline with sl_timeline_free.
+// others to values that sl_timeline_signalled_by_others has noted before the next signal of the
+// timeline is submitted or claimed. The first signal of others after one of the timeline waits for
+// that one. If signals of others are pending, note the highest one at once. `label` is a name for
+// error texts, or null. Free the timeline with sl_timeline_free.
 //
 // `semaphore` is a timeline semaphore of the VkDevice. It outlives the timeline and every
-// submission that uses it. `label` is null, or a text that ends with a zero byte.
+// submission that uses it. It also lives until it has the values that submissions were to signal,
+// because Syncline signals the value of a submission that is skipped. `label` is null, or a text
+// that ends with a zero byte.
 sl_result sl_timeline_adopt_vulkan(sl_device device,
                                    VkSemaphore semaphore,
                                    const char *label,
@@ -668,6 +671,7 @@ sl_result sl_timeline_adopt_vulkan(sl_device device,
 // timeline begins at `reached`, of which the word shows the low bits. Streams of the device wait
 // for its values and write it, without the host. Note each value of others by
 // sl_timeline_signalled_by_others once its write is on its way. Until then, waits for it are held.
+// In device memory, at most 32 noted values may be outstanding, and the host signals no value.
 //
 // `free_owner` is called once with `owner`, on any thread, when nothing of Syncline uses the word
 // any more; also if this call fails. If it is null, the memory stays until the timeline and its
@@ -676,8 +680,10 @@ sl_result sl_timeline_adopt_vulkan(sl_device device,
 // text says why.
 //
 // The memory stays until `free_owner` is called. The word changes only by signals of the timeline
-// and by noted values. Each of them is above the one before, and comes after it. A kernel writes
-// its results before it, with a fence of the system's scope between both.
+// and by noted values. Each of them is above the one before, and comes after it. Writes of this
+// process are atomic. A kernel writes its results before it, with a fence of the system's scope
+// between both. While a stream waits for a value of 32 bits, the word does not get 2^31 past it.
+// Without an owner, the memory also stays until each noted value was written.
 sl_result sl_timeline_adopt_word(sl_device device,
                                  uint64_t address,
                                  uint32_t bits,
@@ -894,7 +900,8 @@ sl_result sl_claim_submitted(sl_claim claim, sl_device device);
 // Signals a claimed value behind all that the program has added to a CUDA stream.
 //
 // `device` is a CUDA device, and `timeline` the one of the claim. The call adds the signal to the
-// stream, and says that the claim is submitted: sl_claim_submitted is not needed. It blocks while
+// stream, and says that the claim is submitted: sl_claim_submitted is not needed. For an adopted
+// word it also writes the word, so do not use it if your own work does. It blocks while
 // another thread submits to the stream or has locked it. `stream` need not be adopted, and must
 // not be the per-thread default stream.
 //
@@ -903,7 +910,7 @@ sl_result sl_claim_submitted(sl_claim claim, sl_device device);
 //
 // `stream` is a live stream of the device's context, or null for the legacy default stream. No
 // other thread begins or ends a capture of it during the call, except while it has the stream
-// locked.
+// locked. The timeline of a link is kept until the stream has made the signal.
 sl_result sl_claim_submit_cuda(sl_claim claim,
                                sl_timeline timeline,
                                sl_device device,

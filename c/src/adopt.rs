@@ -400,14 +400,17 @@ pub unsafe extern "C" fn sl_queue_adopt_cuda(
 ///
 /// The timeline begins at the value of the semaphore, which Syncline does not destroy. From now on
 /// the semaphore is signalled in three ways alone: through the timeline, under its claims, and by
-/// others to values that sl_timeline_signalled_by_others has noted. If signals of others are
-/// pending, note the highest one at once. `label` is a name for error texts, or null. Free the
-/// timeline with sl_timeline_free.
+/// others to values that sl_timeline_signalled_by_others has noted before the next signal of the
+/// timeline is submitted or claimed. The first signal of others after one of the timeline waits for
+/// that one. If signals of others are pending, note the highest one at once. `label` is a name for
+/// error texts, or null. Free the timeline with sl_timeline_free.
 ///
 /// # Safety
 ///
 /// `semaphore` is a timeline semaphore of the VkDevice. It outlives the timeline and every
-/// submission that uses it. `label` is null, or a text that ends with a zero byte.
+/// submission that uses it. It also lives until it has the values that submissions were to signal,
+/// because Syncline signals the value of a submission that is skipped. `label` is null, or a text
+/// that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
     device: sl_device,
@@ -436,6 +439,7 @@ pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
 /// timeline begins at `reached`, of which the word shows the low bits. Streams of the device wait
 /// for its values and write it, without the host. Note each value of others by
 /// sl_timeline_signalled_by_others once its write is on its way. Until then, waits for it are held.
+/// In device memory, at most 32 noted values may be outstanding, and the host signals no value.
 ///
 /// `free_owner` is called once with `owner`, on any thread, when nothing of Syncline uses the word
 /// any more; also if this call fails. If it is null, the memory stays until the timeline and its
@@ -446,8 +450,10 @@ pub unsafe extern "C" fn sl_timeline_adopt_vulkan(
 /// # Safety
 ///
 /// The memory stays until `free_owner` is called. The word changes only by signals of the timeline
-/// and by noted values. Each of them is above the one before, and comes after it. A kernel writes
-/// its results before it, with a fence of the system's scope between both.
+/// and by noted values. Each of them is above the one before, and comes after it. Writes of this
+/// process are atomic. A kernel writes its results before it, with a fence of the system's scope
+/// between both. While a stream waits for a value of 32 bits, the word does not get 2^31 past it.
+/// Without an owner, the memory also stays until each noted value was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_timeline_adopt_word(
     device: sl_device,

@@ -113,7 +113,8 @@ pub extern "C" fn sl_claim_submitted(claim: sl_claim, device: sl_device) -> sl_r
 /// Signals a claimed value behind all that the program has added to a CUDA stream.
 ///
 /// `device` is a CUDA device, and `timeline` the one of the claim. The call adds the signal to the
-/// stream, and says that the claim is submitted: sl_claim_submitted is not needed. It blocks while
+/// stream, and says that the claim is submitted: sl_claim_submitted is not needed. For an adopted
+/// word it also writes the word, so do not use it if your own work does. It blocks while
 /// another thread submits to the stream or has locked it. `stream` need not be adopted, and must
 /// not be the per-thread default stream.
 ///
@@ -124,7 +125,7 @@ pub extern "C" fn sl_claim_submitted(claim: sl_claim, device: sl_device) -> sl_r
 ///
 /// `stream` is a live stream of the device's context, or null for the legacy default stream. No
 /// other thread begins or ends a capture of it during the call, except while it has the stream
-/// locked.
+/// locked. The timeline of a link is kept until the stream has made the signal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_claim_submit_cuda(
     claim: sl_claim,

@@ -58,8 +58,7 @@ fn the_cases_of_two_processes_hold() {
     run(&build("process.c", &[]), |_| {});
 }
 
-/// Address, undefined behaviour and leaks, in the program and in memory that it shares with the
-/// library.
+/// Address, undefined behaviour and leaks, in the program and in memory of both.
 #[test]
 fn no_sanitizer_has_a_finding() {
     let sanitize = [
