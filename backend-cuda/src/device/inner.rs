@@ -1,7 +1,7 @@
 //! The state behind a device, which its clones and the watch over its ports share.
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use syncline_core::backend::{InFlightBudget, Mutex, Watcher};
 use syncline_core::clock::Clock;
@@ -47,15 +47,10 @@ pub(crate) struct Inner {
     budget: Arc<InFlightBudget>,
     observers: Arc<Observers>,
     clock: ClockSlot,
-    host_copy: HostCopySlot,
 }
 
 /// The clock, once it was requested, and its set-up in [`timing`](crate::timing).
 pub(crate) type ClockSlot = Mutex<Option<(Clock, Weak<dyn Any + Send + Sync>)>>;
-
-/// The kernel that copies from host memory to host memory, once it is loaded in
-/// [`memory`](crate::memory).
-pub(crate) type HostCopySlot = OnceLock<Arc<dyn Any + Send + Sync>>;
 
 impl Inner {
     /// Creates the state of a device over an existing context.
@@ -78,7 +73,6 @@ impl Inner {
             budget: InFlightBudget::new(COMMANDS),
             observers: Arc::default(),
             clock: Mutex::default(),
-            host_copy: OnceLock::new(),
         }))
     }
 
@@ -110,10 +104,6 @@ impl Inner {
 
     pub(crate) const fn timed_events(&self) -> &Events {
         &self.timed_events
-    }
-
-    pub(crate) const fn host_copy_slot(&self) -> &HostCopySlot {
-        &self.host_copy
     }
 
     /// The reference that objects of this device keep.

@@ -82,15 +82,13 @@ impl Device {
 
     /// Allocates zeroed pinned host memory that the device can address.
     ///
-    /// Blocks while the driver allocates and while deferred frees run. The first call on a device
-    /// also compiles a kernel for copies between two such buffers, like [`Device::module`].
+    /// Blocks while the driver allocates and while deferred frees run.
     ///
     /// # Errors
     /// Same errors as [`Device::buffer`].
     pub fn host_buffer(&self, size: u64) -> Result<Buffer> {
         let device_ref = self.inner().device_ref();
         let length = whole_words(device_ref.object(), size)?;
-        self.host_copy()?;
         let _bound = device_ref.context().bind_outside_capture()?;
         let mut host = null_mut();
         device_ref
@@ -263,11 +261,6 @@ impl Buffer {
         // freed with the last clone, and `self` is a clone. The host accesses it only through
         // atomics.
         Some(unsafe { std::slice::from_raw_parts(host.cast::<AtomicU32>(), self.words()) })
-    }
-
-    /// True if the memory is the host's.
-    pub(crate) fn is_host(&self) -> bool {
-        self.memory.host.is_some()
     }
 
     /// The address for the host. A forked child does not inherit the driver's mappings.

@@ -43,28 +43,6 @@ impl Device {
     pub fn module(&self, ptx: &str) -> Result<Module> {
         Module::load(&self.inner().device_ref(), ptx)
     }
-
-    /// The kernel that copies from host memory to host memory.
-    ///
-    /// The driver's own copies between two host buffers keep the calling thread until they have
-    /// ended. The first call compiles the kernel. It blocks, and may wait for all work of the
-    /// context.
-    ///
-    /// # Errors
-    /// A driver error.
-    pub(crate) fn host_copy(&self) -> Result<Arc<Function>> {
-        let slot = self.inner().host_copy_slot();
-        let loaded = match slot.get() {
-            Some(loaded) => loaded,
-            None => {
-                // Not under a lock: loading may wait for work of other threads.
-                let function = self.module(include_str!("copy.ptx"))?.function(c"copy")?;
-                slot.get_or_init(|| Arc::new(function))
-            }
-        };
-        let kind = |_| Error::unsupported(self.object(), "copy host memory", "no kernel is loaded");
-        loaded.clone().downcast().map_err(kind)
-    }
 }
 
 impl Module {

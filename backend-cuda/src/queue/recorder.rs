@@ -212,8 +212,9 @@ impl<'a> Recorder<'a> {
 
     /// Copies the whole of `from` to the start of `to`.
     ///
-    /// Between two buffers of host memory a kernel copies. The driver's own copies would block the
-    /// thread there until they have ended (*API synchronization behavior* in the CUDA driver API).
+    /// Between two buffers of host memory the driver blocks the thread until the copy has ended, on
+    /// an H200 with every copy function. So do not submit such a copy behind work that waits for
+    /// this thread.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if `to` is too small, or if both are ranges of one memory and the
@@ -239,9 +240,6 @@ impl<'a> Recorder<'a> {
         }
         self.keep.push(from.keep());
         self.keep.push(to.keep());
-        if from.is_host() && to.is_host() {
-            return self.copy_host_words(from, to);
-        }
         let (stream, _bound) = self.bound_stream()?;
         let driver = stream.context().driver();
         // SAFETY: both buffers have this many bytes, as checked above, belong to this device, and
@@ -252,22 +250,6 @@ impl<'a> Recorder<'a> {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };
         self.done(done)
-    }
-
-    fn copy_host_words(&mut self, from: &Buffer, to: &Buffer) -> Result<()> {
-        const THREADS: u32 = 256;
-        let copy = self.device().host_copy()?;
-        let (mut source, mut target) = (from.pointer(), to.pointer());
-        let mut words = from.words() as u64;
-        // The driver refuses more blocks than there are, which no host's memory needs.
-        let blocks = u32::try_from(words.div_ceil(THREADS.into())).unwrap_or(u32::MAX);
-        let mut params = [
-            (&raw mut source).cast(),
-            (&raw mut target).cast(),
-            (&raw mut words).cast(),
-        ];
-        // SAFETY: the kernel takes these. Both buffers have this many words and are kept.
-        unsafe { self.launch(&copy, [blocks, 1, 1], [THREADS, 1, 1], &mut params) }
     }
 
     /// Copies `from` to a level of `to` with all its layers, without gaps between rows.
