@@ -7,8 +7,10 @@
 //
 // Any thread may use any object, as far as one object is not changed at the same time. A Lock ends
 // on the thread that has taken it. Callables run on any thread and once at most. An exception of a
-// callable fails the timelines of its signals, with its text. The destructor of a callable runs
-// when sl_queue_submit_host and the like would free its data, and must not throw.
+// callable that runs during the call of submit_* refuses the submission: that call throws, and no
+// timeline fails. A later one fails the timelines of the signals. The text of the exception is
+// kept, but not on Vulkan. The destructor of a callable runs when sl_queue_submit_host and the like
+// would free its data, and must not throw.
 //
 // vulkan.h, vulkan.hpp, cuda.h and cuda_runtime.h may be included before or after this header.
 
