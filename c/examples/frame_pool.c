@@ -85,8 +85,14 @@ static void read_frame(program *own, slot *of, uint32_t number) {
   sl_point decoded = {of->line, from->value};
   sl_point signals[2] = {{own->done, number}, {of->line, from->value + 1}};
   sl_submission submission;
-  MUST(sl_queue_submit_vulkan(own->queue, &decoded, own->sync ? 1 : 0, signals, own->sync ? 2 : 1,
-                              submit_read, of, NULL, &submission));
+  sl_submit_info info = {.size = sizeof info,
+                         .waits = &decoded,
+                         .wait_count = own->sync ? 1 : 0,
+                         .signals = signals,
+                         .signal_count = own->sync ? 2 : 1,
+                         .vulkan_work = submit_read,
+                         .data = of};
+  MUST(sl_queue_submit(own->queue, &info, &submission));
   MUST(sl_submission_wait_submitted(submission, SL_FOREVER));
   from->value += own->sync ? 1 : 0; // which the decoder waits for next
   pthread_mutex_unlock(&from->lock);

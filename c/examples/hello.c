@@ -45,7 +45,12 @@ int main(int argc, char **argv) {
   // 3. Submit, in any order.
   int frame = 0;
   sl_point produced = {frames, 1}, consumed = {frames, 2};
-  MUST(sl_queue_submit(consumer, &produced, 1, &consumed, 1, NULL, NULL, NULL));
+  sl_submit_info consuming = {.size = sizeof consuming,
+                              .waits = &produced,
+                              .wait_count = 1,
+                              .signals = &consumed,
+                              .signal_count = 1};
+  MUST(sl_queue_submit(consumer, &consuming, NULL));
   size_t held;
   MUST(sl_queue_held(consumer, &held));
   printf("%zu submission is held\n", held);
@@ -53,7 +58,12 @@ int main(int argc, char **argv) {
   if (sl_point_wait(consumed, SECOND / 100) == SL_ERROR_TIMED_OUT) {
     printf("%s\n", sl_last_error());
   }
-  MUST(sl_queue_submit_host(producer, NULL, 0, &produced, 1, produce, &frame, NULL, NULL));
+  sl_submit_info producing = {.size = sizeof producing,
+                              .signals = &produced,
+                              .signal_count = 1,
+                              .host_work = produce,
+                              .data = &frame};
+  MUST(sl_queue_submit(producer, &producing, NULL));
 
   // 4. Wait.
   MUST(sl_point_wait(consumed, 10 * SECOND));

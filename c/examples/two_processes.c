@@ -91,13 +91,24 @@ static int32_t write_frame(void *data) {
   return 0;
 }
 
+// Submits the work of frame n.
+static void submit(side *own, sl_point wait, sl_work work, uint32_t n, sl_point signal) {
+  sl_submit_info info = {.size = sizeof info,
+                         .waits = &wait,
+                         .wait_count = 1,
+                         .signals = &signal,
+                         .signal_count = 1,
+                         .host_work = work,
+                         .data = &own->frames[n]};
+  MUST(sl_queue_submit(own->queue, &info, NULL));
+}
+
 static int produce(int socket, uint32_t count, uint32_t dies) {
   side own = open_side(socket, true, count, dies);
   for (uint32_t n = 1; n <= count; n++) {
     // The slot is free once the other process has read what was in it.
     sl_point free_again = {own.read, n > SLOTS ? n - SLOTS : 0}, written = {own.written, n};
-    MUST(sl_queue_submit_host(own.queue, &free_again, 1, &written, 1, write_frame, &own.frames[n],
-                              NULL, NULL));
+    submit(&own, free_again, write_frame, n, written);
   }
   sl_point all = {own.read, count};
   MUST(sl_point_wait(all, LIMIT));
@@ -121,8 +132,7 @@ static bool consume(int socket, uint32_t count, uint32_t dies) {
   // All frames are submitted at once. Each is held until the other process has written it.
   for (uint32_t n = 1; n <= count; n++) {
     sl_point written = {own.written, n}, read = {own.read, n};
-    MUST(sl_queue_submit_host(own.queue, &written, 1, &read, 1, read_frame, &own.frames[n], NULL,
-                              NULL));
+    submit(&own, written, read_frame, n, read);
   }
   sl_point last = {own.read, count};
   sl_result result = sl_point_wait(last, LIMIT);

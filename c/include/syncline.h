@@ -336,13 +336,7 @@ typedef struct {
   uint64_t id;
 } sl_claim;
 
-// A submission to a queue.
-typedef struct {
-  // 0 for a null handle.
-  uint64_t id;
-} sl_submission;
-
-// Work on a thread of the library. 0 for success.
+// Work of a queue of the host, on a thread of the library. Returns 0 for success.
 //
 // It must not throw, and must not jump out of the call.
 typedef int32_t (*sl_work)(void *data);
@@ -381,6 +375,54 @@ typedef int32_t (*sl_vulkan_work)(const sl_vulkan_submission *submission, void *
 //
 // It must not throw, and must not jump out of the call.
 typedef int32_t (*sl_cuda_work)(CUstream stream, void *data);
+
+// A submission: what it waits for, its work, and what it signals.
+//
+// Set the callback of the queue's API, or none of the three for a submission without work.
+typedef struct {
+  // The size of this structure, which the caller sets.
+  size_t size;
+  // The points to wait for. May be null if their number is 0.
+  const sl_point *waits;
+  // Their number.
+  size_t wait_count;
+  // The points to signal. Each is above all values of its timeline that are reached or claimed.
+  const sl_point *signals;
+  // Their number.
+  size_t signal_count;
+  // Work of a queue of the host, which runs on the queue's thread.
+  //
+  // It may call the library. It must not wait for what comes after it on the queue.
+  sl_work host_work;
+  // Makes a vkQueueSubmit of the program's own, with the VkQueue locked.
+  //
+  // It makes one or more submissions that wait for all waits of its sl_vulkan_submission and
+  // then make all of its signals. A missing signal shows as a time-out. It must not block, must
+  // not lock the queue, and must not submit to it through Syncline. If it returns an error, it
+  // has made no signal. An earlier part may be with the driver.
+  sl_vulkan_work vulkan_work;
+  // Adds commands of the program's own to a CUDA stream, with the device's context current.
+  //
+  // They run after the waits and before the signals. It must not block, and must not submit to
+  // the queue through Syncline.
+  sl_cuda_work cuda_work;
+  // The most commands that cuda_work adds: launches, copies, fills, and nodes of graphs.
+  //
+  // At most 500. 0 stands for 4.
+  uint32_t cuda_commands;
+  // 0.
+  uint32_t reserved;
+  // The data of the callback. What the work uses lives until it is freed.
+  void *data;
+  // Frees the data once the submission has finished, or is known never to run. May be null.
+  sl_drop free;
+} sl_submit_info;
+
+// A submission to a queue.
+typedef struct {
+  // 0 for a null handle.
+  uint64_t id;
+} sl_submission;
 
 // A fence: a position of a queue that can be recorded again, as a CUevent.
 typedef struct {
@@ -737,7 +779,7 @@ sl_result sl_queue_free(sl_queue queue);
 // only if calls of other threads must not come between, and when a capture begins or ends.
 //
 // Blocks while another thread has the lock. Never lock a VkQueue twice on one thread, and not in a
-// callback of sl_queue_submit_vulkan, where it is locked: that is a deadlock. Keep it for a short
+// callback of sl_queue_submit, where it is locked: that is a deadlock. Keep it for a short
 // time. `info` tells what is locked, and may be null. SL_ERROR_UNSUPPORTED for a queue of the
 // host.
 sl_result sl_queue_lock(sl_queue queue, sl_lock_info *info, sl_lock *lock);
@@ -922,104 +964,34 @@ sl_result sl_claim_submit_cuda(sl_claim claim,
 // value that something else may claim.
 sl_result sl_claim_free(sl_claim claim);
 
-// Submits waits and signals without work, to a queue of any device.
+// Submits to a queue: waits, then work, then signals.
 //
-// Does not block. If a wait is not pending, the submission is held until it is. If a timeline of
-// the waits fails, those of the signals fail with the same cause. A point that a submission
-// signals is above all values of its timeline that are reached or claimed.
+// Does not block. If a wait is not pending, the submission is held until it is. The callback is
+// called once, when all waits may go to the driver: on this thread during the call, or later on
+// the thread that releases the submission. That of a host's queue is called on the queue's thread.
 //
-// `free` is called once with `data` after the submission has finished, or when it is known never
-// to run, also if this call fails. So it also tells when earlier work of the queue has finished.
-// `submission`, which may be null, gets a handle of the submission.
+// If the callback returns an error during the call, the submission is refused: SL_ERROR_DRIVER for
+// Vulkan, and SL_ERROR_WORK for CUDA. If it returns an error later, the timelines of the signals
+// fail. If a timeline of the waits fails, those of the signals fail with the same cause.
 //
-// `free` may be called on any thread.
-sl_result sl_queue_submit(sl_queue queue,
-                          const sl_point *waits,
-                          size_t wait_count,
-                          const sl_point *signals,
-                          size_t signal_count,
-                          void *data,
-                          sl_drop free,
-                          sl_submission *submission);
-
-// Submits work to a queue of the host: waits, then `work` on the queue's thread, then signals.
+// `free` of the structure is called once with `data` after the submission has finished, or when it
+// is known never to run, also if this call fails. So it may free command buffers. For a driver's
+// queue, a later call of the queue or the device calls it: sl_queue_idle makes sure.
 //
-// Does not block. If a wait is not pending, the submission is held until it is. A result of `work`
-// other than 0 fails the timelines of `signals`. `work` may call the library. It must not wait for
-// what comes after it on the queue.
+// `submission`, which may be null, gets a handle of the submission. Free it with
+// sl_submission_free.
 //
-// `free` is called once with `data` after `work`, or when `work` is known never to be called, also
-// if this call fails. `submission`, which may be null, gets a handle of the submission.
+// SL_ERROR_UNSUPPORTED for a callback of another API than the queue's. SL_ERROR_INVALID_ARGUMENT
+// for more than one callback. If `info` is null or its size is too small, nothing is freed.
 //
-// `work` and `free` may be called on any thread with `data`.
-sl_result sl_queue_submit_host(sl_queue queue,
-                               const sl_point *waits,
-                               size_t wait_count,
-                               const sl_point *signals,
-                               size_t signal_count,
-                               sl_work work,
-                               void *data,
-                               sl_drop free,
-                               sl_submission *submission);
-
-// Submits by a vkQueueSubmit of the program's own, which `work` makes.
-//
-// Does not block. `work` is called once, when all waits may go to the driver: on this thread
-// during the call, or later on the thread that releases the submission. The VkQueue is locked
-// meanwhile. `work` makes one or more submissions that wait for all waits of its
-// sl_vulkan_submission and then make all of its signals. A missing signal shows as a time-out. It
-// must not block, must not lock the queue, and must not submit to it through Syncline. If it
-// returns a number below 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if the
-// submission was held, the timelines of the signals fail. An earlier part may be with the driver.
-//
-// `free` is called once with `data` after the submission has finished, or when it is known never
-// to run, also if this call fails. So it may free command buffers. It is called by a later call of
-// the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
-// `submission`, which may be null, gets a handle of the submission.
-//
-// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid.
-// What it uses lives until `free`.
-sl_result sl_queue_submit_vulkan(sl_queue queue,
-                                 const sl_point *waits,
-                                 size_t wait_count,
-                                 const sl_point *signals,
-                                 size_t signal_count,
-                                 sl_vulkan_work work,
-                                 void *data,
-                                 sl_drop free,
-                                 sl_submission *submission);
-
-// Submits by calls of the program's own on a CUDA stream, which `work` makes.
-//
-// Does not block. `work` is called once, when all waits may go to the driver: on this thread
-// during the call, or later on the thread that releases the submission. The device's context is
-// current meanwhile. The commands that it adds to the stream run after the waits and before the
-// signals. `commands` is their largest number: launches, copies, fills, and nodes of graphs. At
-// most 500 are allowed. `work` must not block, and must not submit to the queue through Syncline.
-// If it returns another number than 0, the submission is refused: this call returns
-// SL_ERROR_WORK, or, if the submission was held, the timelines of the signals fail.
-//
-// `free` is called once with `data` after the submission has finished, or when it is known never
-// to run, also if this call fails. It is called by a later call of the queue or the device:
-// sl_queue_idle makes sure. `submission`, which may be null, gets a handle of the submission.
-//
-// `work` and `free` may be called on any thread with `data`. What the commands use lives until
-// `free`.
-sl_result sl_queue_submit_cuda(sl_queue queue,
-                               const sl_point *waits,
-                               size_t wait_count,
-                               const sl_point *signals,
-                               size_t signal_count,
-                               uint32_t commands,
-                               sl_cuda_work work,
-                               void *data,
-                               sl_drop free,
-                               sl_submission *submission);
+// The callback and `free` may be called on any thread with `data`. The callback submits only what
+// is valid.
+sl_result sl_queue_submit(sl_queue queue, const sl_submit_info *info, sl_submission *submission);
 
 // Says why a callback fails. The text is in the errors of all that waits for its signals.
 //
-// A callback of sl_queue_submit_host or sl_queue_submit_cuda calls it before it returns another
-// number than 0. For that of sl_queue_submit_vulkan, the VkResult alone is in the errors.
+// A callback of the host or of CUDA calls it before it returns another number than 0. For one of
+// Vulkan, the VkResult alone is in the errors.
 //
 // `reason` is null, or a text that ends with a zero byte.
 sl_result sl_work_failed(const char *reason);

@@ -9,8 +9,8 @@
 // on the thread that has taken it. Callables run on any thread and once at most. An exception of a
 // callable that runs during the call of submit_* refuses the submission: that call throws, and no
 // timeline fails. A later one fails the timelines of the signals. The text of the exception is
-// kept, but not on Vulkan. The destructor of a callable runs when sl_queue_submit_host and the like
-// would free its data, and must not throw.
+// kept, but not on Vulkan. The destructor of a callable runs when sl_queue_submit would free its
+// data, and must not throw.
 //
 // vulkan.h, vulkan.hpp, cuda.h and cuda_runtime.h may be included before or after this header.
 
@@ -396,24 +396,18 @@ public:
 
   // Waits and signals without work.
   Submission submit(const Points &waits, const Points &signals) const {
-    Submission made;
-    check(sl_queue_submit(get(), waits.data(), waits.size(), signals.data(), signals.size(),
-                          nullptr, nullptr, made.put()));
-    return made;
+    return submit_info({}, waits, signals);
   }
 
   // `work()` runs on the queue's thread. It returns nothing, or 0 for success.
   template <class Work>
   Submission submit_host(const Points &waits, Work &&work, const Points &signals) const {
     using W = std::decay_t<Work>;
-    auto call = [](void *data) noexcept -> std::int32_t {
+    sl_submit_info info{};
+    info.host_work = [](void *data) noexcept -> std::int32_t {
       return detail::guarded(1, [data] { return (*static_cast<W *>(data))(); });
     };
-    Submission made;
-    check(sl_queue_submit_host(get(), waits.data(), waits.size(), signals.data(), signals.size(),
-                               call, new W(std::forward<Work>(work)), detail::destroy<W>,
-                               made.put()));
-    return made;
+    return submit_work(info, waits, std::forward<Work>(work), signals);
   }
 
   // `work(submission)` calls vkQueueSubmit with what its const sl_vulkan_submission & says. It
@@ -421,15 +415,12 @@ public:
   template <class Work>
   Submission submit_vulkan(const Points &waits, Work &&work, const Points &signals) const {
     using W = std::decay_t<Work>;
-    auto call = [](const sl_vulkan_submission *told, void *data) noexcept -> std::int32_t {
+    sl_submit_info info{};
+    info.vulkan_work = [](const sl_vulkan_submission *told, void *data) noexcept -> std::int32_t {
       return detail::guarded(detail::vulkan_unknown,
                              [told, data] { return (*static_cast<W *>(data))(*told); });
     };
-    Submission made;
-    check(sl_queue_submit_vulkan(get(), waits.data(), waits.size(), signals.data(), signals.size(),
-                                 call, new W(std::forward<Work>(work)), detail::destroy<W>,
-                                 made.put()));
-    return made;
+    return submit_work(info, waits, std::forward<Work>(work), signals);
   }
 
   // `work(stream)` adds at most `commands` commands to the stream. It returns nothing, or the
@@ -438,14 +429,12 @@ public:
   Submission submit_cuda(const Points &waits, Work &&work, const Points &signals,
                          std::uint32_t commands = 4) const {
     using W = std::decay_t<Work>;
-    auto call = [](CUstream stream, void *data) noexcept -> std::int32_t {
+    sl_submit_info info{};
+    info.cuda_work = [](CUstream stream, void *data) noexcept -> std::int32_t {
       return detail::guarded(1, [stream, data] { return (*static_cast<W *>(data))(stream); });
     };
-    Submission made;
-    check(sl_queue_submit_cuda(get(), waits.data(), waits.size(), signals.data(), signals.size(),
-                               commands, call, new W(std::forward<Work>(work)),
-                               detail::destroy<W>, made.put()));
-    return made;
+    info.cuda_commands = commands;
+    return submit_work(info, waits, std::forward<Work>(work), signals);
   }
 
   [[nodiscard]] bool idle(Limit limit) const {
@@ -469,6 +458,26 @@ public:
     Lock lock;
     check(sl_queue_lock(get(), &told, lock.put()));
     return lock;
+  }
+
+private:
+  template <class Work>
+  Submission submit_work(sl_submit_info info, const Points &waits, Work &&work,
+                         const Points &signals) const {
+    using W = std::decay_t<Work>;
+    info.data = new W(std::forward<Work>(work));
+    info.free = detail::destroy<W>;
+    return submit_info(info, waits, signals);
+  }
+  Submission submit_info(sl_submit_info info, const Points &waits, const Points &signals) const {
+    info.size = sizeof info;
+    info.waits = waits.data();
+    info.wait_count = waits.size();
+    info.signals = signals.data();
+    info.signal_count = signals.size();
+    Submission made;
+    check(sl_queue_submit(get(), &info, made.put()));
+    return made;
   }
 };
 

@@ -75,6 +75,7 @@ end_without_padding! {
     sl_image_handles.cuda_array: CUmipmappedArray;
     sl_image_info.reserved: u32;
     sl_lock_info.held: usize;
+    sl_submit_info.free: sl_drop;
     sl_vulkan_allocation_info.reserved: u32;
     sl_vulkan_adopt_info.enabled: sl_vulkan_enabled;
     sl_vulkan_handles.enabled: sl_vulkan_enabled;

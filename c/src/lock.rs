@@ -108,7 +108,7 @@ impl Lock {
 /// only if calls of other threads must not come between, and when a capture begins or ends.
 ///
 /// Blocks while another thread has the lock. Never lock a VkQueue twice on one thread, and not in a
-/// callback of sl_queue_submit_vulkan, where it is locked: that is a deadlock. Keep it for a short
+/// callback of sl_queue_submit, where it is locked: that is a deadlock. Keep it for a short
 /// time. `info` tells what is locked, and may be null. SL_ERROR_UNSUPPORTED for a queue of the
 /// host.
 ///

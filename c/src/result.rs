@@ -228,7 +228,7 @@ pub(crate) unsafe fn info_out<T>(info: *mut T, name: &'static str) -> Result<Out
 
 /// # Safety
 /// `info` is null, or points to a structure that begins with its size.
-unsafe fn require_size<T>(info: *const T, name: &'static str) -> Result<usize, Refused> {
+pub(crate) unsafe fn require_size<T>(info: *const T, name: &'static str) -> Result<usize, Refused> {
     check_pointer(info, name)?;
     // SAFETY: by the contract of this function.
     let size = unsafe { info.cast::<usize>().read() };

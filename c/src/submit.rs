@@ -1,4 +1,4 @@
-//! Submissions with callbacks, and empty ones.
+//! Submissions with a callback, and empty ones.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,14 +7,18 @@ use std::sync::Arc;
 
 use syncline::backend::Queue as _;
 use syncline::vulkan::ash::vk;
-use syncline::{Error, Queue, Recorder, Submitted, cuda};
+use syncline::{Error, Queue, Recorder, Submitted, cuda, host, vulkan};
 
 use crate::handle::{Handle, sl_queue, sl_submission};
 use crate::raw::{CUstream, VkQueue, VkSemaphore, from_vk};
-use crate::result::{Refused, call, optional, out, sl_result, told};
+use crate::result::{Refused, call, info_in, optional, out, require_size, sl_result, told};
 use crate::timeline::{Points, Signals, limit, sl_point};
 
-/// Work on a thread of the library. 0 for success.
+type HostWork = unsafe extern "C" fn(*mut c_void) -> i32;
+type VulkanWork = unsafe extern "C" fn(*const sl_vulkan_submission, *mut c_void) -> i32;
+type CudaWork = unsafe extern "C" fn(CUstream, *mut c_void) -> i32;
+
+/// Work of a queue of the host, on a thread of the library. Returns 0 for success.
 ///
 /// It must not throw, and must not jump out of the call.
 pub type sl_work = Option<unsafe extern "C" fn(data: *mut c_void) -> i32>;
@@ -36,6 +40,50 @@ pub type sl_cuda_work = Option<unsafe extern "C" fn(stream: CUstream, data: *mut
 /// the queue of its submission. To submit to that queue may return SL_ERROR_DEADLOCK. It must not
 /// throw, and must not jump out of the call. It is not called if the process exits before.
 pub type sl_drop = Option<unsafe extern "C" fn(data: *mut c_void)>;
+
+/// A submission: what it waits for, its work, and what it signals.
+///
+/// Set the callback of the queue's API, or none of the three for a submission without work.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct sl_submit_info {
+    /// The size of this structure, which the caller sets.
+    pub size: usize,
+    /// The points to wait for. May be null if their number is 0.
+    pub waits: *const sl_point,
+    /// Their number.
+    pub wait_count: usize,
+    /// The points to signal. Each is above all values of its timeline that are reached or claimed.
+    pub signals: *const sl_point,
+    /// Their number.
+    pub signal_count: usize,
+    /// Work of a queue of the host, which runs on the queue's thread.
+    ///
+    /// It may call the library. It must not wait for what comes after it on the queue.
+    pub host_work: sl_work,
+    /// Makes a vkQueueSubmit of the program's own, with the VkQueue locked.
+    ///
+    /// It makes one or more submissions that wait for all waits of its sl_vulkan_submission and
+    /// then make all of its signals. A missing signal shows as a time-out. It must not block, must
+    /// not lock the queue, and must not submit to it through Syncline. If it returns an error, it
+    /// has made no signal. An earlier part may be with the driver.
+    pub vulkan_work: sl_vulkan_work,
+    /// Adds commands of the program's own to a CUDA stream, with the device's context current.
+    ///
+    /// They run after the waits and before the signals. It must not block, and must not submit to
+    /// the queue through Syncline.
+    pub cuda_work: sl_cuda_work,
+    /// The most commands that cuda_work adds: launches, copies, fills, and nodes of graphs.
+    ///
+    /// At most 500. 0 stands for 4.
+    pub cuda_commands: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The data of the callback. What the work uses lives until it is freed.
+    pub data: *mut c_void,
+    /// Frees the data once the submission has finished, or is known never to run. May be null.
+    pub free: sl_drop,
+}
 
 /// What a vkQueueSubmit of the program waits for and signals. All of it lives during the callback.
 ///
@@ -120,7 +168,12 @@ impl Submission {
     }
 }
 
-/// The arguments that all submissions have.
+/// CUDA blocks a thread that submits while about a thousand commands are outstanding.
+const MOST_COMMANDS: u32 = 500;
+/// The commands of a callback that does not say how many it adds.
+const FEW_COMMANDS: u32 = 4;
+
+/// A queue, and what a submission to it waits for and signals.
 struct Lists {
     queue: Arc<Queue>,
     waits: Points,
@@ -130,161 +183,45 @@ struct Lists {
 impl Lists {
     /// # Safety
     /// The lists have as many elements as their counts say.
-    unsafe fn read(
-        queue: sl_queue,
-        (waits, wait_count): (*const sl_point, usize),
-        (signals, signal_count): (*const sl_point, usize),
-    ) -> Result<Self, Refused> {
+    unsafe fn read(queue: sl_queue, info: &sl_submit_info) -> Result<Self, Refused> {
         // SAFETY: by the contract of this function.
         unsafe {
             Ok(Self {
                 queue: queue.get()?,
-                waits: Points::read(waits, wait_count, "waits")?,
-                signals: Signals::read(signals, signal_count)?,
+                waits: Points::read(info.waits, info.wait_count, "waits")?,
+                signals: Signals::read(info.signals, info.signal_count)?,
             })
         }
     }
 
-    /// Submits by `submit`, and tells C of the submission if it wants to know.
-    fn submit(
-        &self,
-        submission: *mut sl_submission,
-        work: impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> syncline::Result<()> + Send + 'static,
-    ) -> Result<(), Refused> {
-        let signals = self.signals.signals()?;
-        let submitted = self.queue.submit(&self.waits.points(), work, &signals)?;
-        self.tell(submission, submitted);
-        Ok(())
-    }
-
-    fn tell(&self, submission: *mut sl_submission, submitted: Submitted<'_>) {
-        if let Some(place) = optional(submission) {
-            place.set(sl_submission::new(Submission::new(submitted, &self.queue)));
-        }
-    }
-}
-
-fn required<T>(work: Option<T>) -> Result<T, Refused> {
-    work.ok_or_else(|| Refused::argument("work", "is null: call sl_queue_submit without work"))
-}
-
-/// Submits waits and signals without work, to a queue of any device.
-///
-/// Does not block. If a wait is not pending, the submission is held until it is. If a timeline of
-/// the waits fails, those of the signals fail with the same cause. A point that a submission
-/// signals is above all values of its timeline that are reached or claimed.
-///
-/// `free` is called once with `data` after the submission has finished, or when it is known never
-/// to run, also if this call fails. So it also tells when earlier work of the queue has finished.
-/// `submission`, which may be null, gets a handle of the submission.
-///
-/// # Safety
-///
-/// `free` may be called on any thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sl_queue_submit(
-    queue: sl_queue,
-    waits: *const sl_point,
-    wait_count: usize,
-    signals: *const sl_point,
-    signal_count: usize,
-    data: *mut c_void,
-    free: sl_drop,
-    submission: *mut sl_submission,
-) -> sl_result {
-    let data = Data::new(data, free);
-    call(|| {
-        // SAFETY: by the contract of this function.
-        let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
-        lists.submit(submission, move |recorder| {
+    fn empty(&self, data: Data) -> Result<Submitted<'_>, Refused> {
+        let work = move |recorder: &mut Recorder<'_>| {
             if let Some(kept) = data.kept() {
                 recorder.keep(kept);
             }
             Ok(())
-        })
-    })
-}
+        };
+        let (waits, signals) = (self.waits.points(), self.signals.signals()?);
+        Ok(self.queue.submit(&waits, work, &signals)?)
+    }
 
-/// Submits work to a queue of the host: waits, then `work` on the queue's thread, then signals.
-///
-/// Does not block. If a wait is not pending, the submission is held until it is. A result of `work`
-/// other than 0 fails the timelines of `signals`. `work` may call the library. It must not wait for
-/// what comes after it on the queue.
-///
-/// `free` is called once with `data` after `work`, or when `work` is known never to be called, also
-/// if this call fails. `submission`, which may be null, gets a handle of the submission.
-///
-/// # Safety
-///
-/// `work` and `free` may be called on any thread with `data`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sl_queue_submit_host(
-    queue: sl_queue,
-    waits: *const sl_point,
-    wait_count: usize,
-    signals: *const sl_point,
-    signal_count: usize,
-    work: sl_work,
-    data: *mut c_void,
-    free: sl_drop,
-    submission: *mut sl_submission,
-) -> sl_result {
-    let data = Data::new(data, free);
-    call(|| {
-        let work = required(work)?;
-        // SAFETY: by the contract of this function.
-        let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
-        lists.queue.host()?;
+    fn host(&self, work: HostWork, data: Data) -> Result<Submitted<'_>, Refused> {
         let job = move || {
             // The whole of it, and not its pointer alone.
             let data = data;
             // SAFETY: the caller says that it may be called on any thread.
             run("", || unsafe { work(data.data) })
         };
-        lists.submit(submission, move |recorder| {
-            recorder.host()?.try_run(job);
+        let work = move |recorder: &mut host::Recorder<'_>| {
+            recorder.try_run(job);
             Ok(())
-        })
-    })
-}
+        };
+        let (waits, signals) = (self.waits.points(), self.signals.signals()?);
+        Ok(self.queue.host()?.submit(&waits, work, &signals)?)
+    }
 
-/// Submits by a vkQueueSubmit of the program's own, which `work` makes.
-///
-/// Does not block. `work` is called once, when all waits may go to the driver: on this thread
-/// during the call, or later on the thread that releases the submission. The VkQueue is locked
-/// meanwhile. `work` makes one or more submissions that wait for all waits of its
-/// sl_vulkan_submission and then make all of its signals. A missing signal shows as a time-out. It
-/// must not block, must not lock the queue, and must not submit to it through Syncline. If it
-/// returns a number below 0, it has made no signal: this call returns SL_ERROR_DRIVER, or, if the
-/// submission was held, the timelines of the signals fail. An earlier part may be with the driver.
-///
-/// `free` is called once with `data` after the submission has finished, or when it is known never
-/// to run, also if this call fails. So it may free command buffers. It is called by a later call of
-/// the queue or the device: sl_queue_idle makes sure. The semaphores live until then.
-/// `submission`, which may be null, gets a handle of the submission.
-///
-/// # Safety
-///
-/// `work` and `free` may be called on any thread with `data`. `work` submits only what is valid.
-/// What it uses lives until `free`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sl_queue_submit_vulkan(
-    queue: sl_queue,
-    waits: *const sl_point,
-    wait_count: usize,
-    signals: *const sl_point,
-    signal_count: usize,
-    work: sl_vulkan_work,
-    data: *mut c_void,
-    free: sl_drop,
-    submission: *mut sl_submission,
-) -> sl_result {
-    let data = Data::new(data, free);
-    call(|| {
-        let work = required(work)?;
-        // SAFETY: by the contract of this function.
-        let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
-        let submit = move |raw: syncline::vulkan::RawSubmission<'_>| {
+    fn vulkan(&self, work: VulkanWork, data: Data) -> Result<Submitted<'_>, Refused> {
+        let submit = move |raw: vulkan::RawSubmission<'_>| {
             let of_c = sl_vulkan_submission {
                 size: size_of::<sl_vulkan_submission>(),
                 queue: from_vk(raw.queue),
@@ -309,56 +246,19 @@ pub unsafe extern "C" fn sl_queue_submit_vulkan(
                 code => Err(vk::Result::from_raw(code)),
             }
         };
-        let (waits, signals) = (lists.waits.points(), lists.signals.signals()?);
-        let submitted = lists.queue.vulkan()?.submit_raw(&waits, &signals, submit)?;
-        lists.tell(submission, submitted);
-        Ok(())
-    })
-}
+        let (waits, signals) = (self.waits.points(), self.signals.signals()?);
+        Ok(self.queue.vulkan()?.submit_raw(&waits, &signals, submit)?)
+    }
 
-/// CUDA blocks a thread that submits while about a thousand commands are outstanding.
-const MOST_COMMANDS: u32 = 500;
-
-/// Submits by calls of the program's own on a CUDA stream, which `work` makes.
-///
-/// Does not block. `work` is called once, when all waits may go to the driver: on this thread
-/// during the call, or later on the thread that releases the submission. The device's context is
-/// current meanwhile. The commands that it adds to the stream run after the waits and before the
-/// signals. `commands` is their largest number: launches, copies, fills, and nodes of graphs. At
-/// most 500 are allowed. `work` must not block, and must not submit to the queue through Syncline.
-/// If it returns another number than 0, the submission is refused: this call returns
-/// SL_ERROR_WORK, or, if the submission was held, the timelines of the signals fail.
-///
-/// `free` is called once with `data` after the submission has finished, or when it is known never
-/// to run, also if this call fails. It is called by a later call of the queue or the device:
-/// sl_queue_idle makes sure. `submission`, which may be null, gets a handle of the submission.
-///
-/// # Safety
-///
-/// `work` and `free` may be called on any thread with `data`. What the commands use lives until
-/// `free`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sl_queue_submit_cuda(
-    queue: sl_queue,
-    waits: *const sl_point,
-    wait_count: usize,
-    signals: *const sl_point,
-    signal_count: usize,
-    commands: u32,
-    work: sl_cuda_work,
-    data: *mut c_void,
-    free: sl_drop,
-    submission: *mut sl_submission,
-) -> sl_result {
-    let data = Data::new(data, free);
-    call(|| {
-        let work = required(work)?;
-        // SAFETY: by the contract of this function.
-        let lists = unsafe { Lists::read(queue, (waits, wait_count), (signals, signal_count))? };
-        if commands > MOST_COMMANDS {
-            let what = format!("is {commands}, and at most {MOST_COMMANDS} are allowed");
-            return Err(Refused::argument("commands", what));
-        }
+    fn cuda(&self, work: CudaWork, commands: u32, data: Data) -> Result<Submitted<'_>, Refused> {
+        let commands = match commands {
+            0 => FEW_COMMANDS,
+            1..=MOST_COMMANDS => commands,
+            _ => {
+                let what = format!("is {commands}, and at most {MOST_COMMANDS} are allowed");
+                return Err(Refused::argument("cuda_commands", what));
+            }
+        };
         let launch = move |recorder: &mut cuda::Recorder<'_>| {
             recorder.commands(commands.into());
             // SAFETY: the caller says that it may be called on any thread.
@@ -371,9 +271,66 @@ pub unsafe extern "C" fn sl_queue_submit_cuda(
             }
             result
         };
-        let (waits, signals) = (lists.waits.points(), lists.signals.signals()?);
-        let submitted = lists.queue.cuda()?.submit(&waits, launch, &signals)?;
-        lists.tell(submission, submitted);
+        let (waits, signals) = (self.waits.points(), self.signals.signals()?);
+        Ok(self.queue.cuda()?.submit(&waits, launch, &signals)?)
+    }
+}
+
+/// Submits to a queue: waits, then work, then signals.
+///
+/// Does not block. If a wait is not pending, the submission is held until it is. The callback is
+/// called once, when all waits may go to the driver: on this thread during the call, or later on
+/// the thread that releases the submission. That of a host's queue is called on the queue's thread.
+///
+/// If the callback returns an error during the call, the submission is refused: SL_ERROR_DRIVER for
+/// Vulkan, and SL_ERROR_WORK for CUDA. If it returns an error later, the timelines of the signals
+/// fail. If a timeline of the waits fails, those of the signals fail with the same cause.
+///
+/// `free` of the structure is called once with `data` after the submission has finished, or when it
+/// is known never to run, also if this call fails. So it may free command buffers. For a driver's
+/// queue, a later call of the queue or the device calls it: sl_queue_idle makes sure.
+///
+/// `submission`, which may be null, gets a handle of the submission. Free it with
+/// sl_submission_free.
+///
+/// SL_ERROR_UNSUPPORTED for a callback of another API than the queue's. SL_ERROR_INVALID_ARGUMENT
+/// for more than one callback. If `info` is null or its size is too small, nothing is freed.
+///
+/// # Safety
+///
+/// The callback and `free` may be called on any thread with `data`. The callback submits only what
+/// is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_queue_submit(
+    queue: sl_queue,
+    info: *const sl_submit_info,
+    submission: *mut sl_submission,
+) -> sl_result {
+    call(|| {
+        // SAFETY: by the contract of this function.
+        let (data, info, lists) = unsafe {
+            require_size(info, "info")?;
+            let data = Data::new((*info).data, (*info).free);
+            let info = info_in(info, "info")?;
+            (data, info, Lists::read(queue, info)?)
+        };
+        if info.reserved != 0 {
+            return Err(Refused::argument(
+                "info",
+                "has another reserved number than 0",
+            ));
+        }
+        let submitted = match (info.host_work, info.vulkan_work, info.cuda_work) {
+            (None, None, None) => lists.empty(data),
+            (Some(work), None, None) => lists.host(work, data),
+            (None, Some(work), None) => lists.vulkan(work, data),
+            (None, None, Some(work)) => lists.cuda(work, info.cuda_commands, data),
+            _ => return Err(Refused::argument("info", "has more than one callback")),
+        };
+        let submitted = submitted?;
+        if let Some(place) = optional(submission) {
+            place.set(sl_submission::new(Submission::new(submitted, &lists.queue)));
+        }
         Ok(())
     })
 }
@@ -402,8 +359,8 @@ fn run(what: &str, callback: impl FnOnce() -> i32) -> syncline::Result<()> {
 
 /// Says why a callback fails. The text is in the errors of all that waits for its signals.
 ///
-/// A callback of sl_queue_submit_host or sl_queue_submit_cuda calls it before it returns another
-/// number than 0. For that of sl_queue_submit_vulkan, the VkResult alone is in the errors.
+/// A callback of the host or of CUDA calls it before it returns another number than 0. For one of
+/// Vulkan, the VkResult alone is in the errors.
 ///
 /// # Safety
 ///

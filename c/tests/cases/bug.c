@@ -91,21 +91,24 @@ static void end(void *data) {
   free(own);
 }
 
-sl_result sl_queue_submit_host(sl_queue queue, const sl_point *waits, size_t wait_count,
-                               const sl_point *signals, size_t signal_count, sl_work work,
-                               void *data, sl_drop free_data, sl_submission *submission) {
-  sl_result (*original)(sl_queue, const sl_point *, size_t, const sl_point *, size_t, sl_work,
-                        void *, sl_drop, sl_submission *);
+sl_result sl_queue_submit(sl_queue queue, const sl_submit_info *info, sl_submission *submission) {
+  sl_result (*original)(sl_queue, const sl_submit_info *, sl_submission *);
   *(void **)&original = next(__func__);
-  call *own = malloc(sizeof *own);
-  *own = (call){work, data, free_data};
-  if (planted("freed-early") && free_data != NULL) {
-    free_data(data);
+  if (info == NULL || info->host_work == NULL || info->size != sizeof *info) {
+    return original(queue, info, submission);
   }
-  sl_result result = original(queue, waits, wait_count, signals, signal_count,
-                              work == NULL ? NULL : run, own, end, submission);
-  if (planted("called-twice") && result == SL_SUCCESS && work != NULL) {
-    work(data);
+  call *own = malloc(sizeof *own);
+  *own = (call){info->host_work, info->data, info->free};
+  if (planted("freed-early") && info->free != NULL) {
+    info->free(info->data);
+  }
+  sl_submit_info changed = *info;
+  changed.host_work = run;
+  changed.data = own;
+  changed.free = end;
+  sl_result result = original(queue, &changed, submission);
+  if (planted("called-twice") && result == SL_SUCCESS) {
+    info->host_work(info->data);
   }
   return result;
 }

@@ -28,6 +28,12 @@ static inline sl_point at(sl_timeline timeline, uint64_t value) {
   return point;
 }
 
+// A submission. The other arguments are fields of an sl_submit_info.
+#define SUBMIT(queue, submission, ...)                                                             \
+  sl_queue_submit(queue, &(sl_submit_info){.size = sizeof(sl_submit_info), __VA_ARGS__}, submission)
+#define WAIT(point) .waits = &(point), .wait_count = 1
+#define SIGNAL(point) .signals = &(point), .signal_count = 1
+
 // Data of a callback: how often it was called and freed, and what it returns.
 typedef struct {
   atomic_int called;

@@ -29,7 +29,7 @@ static int32_t run_fill(CUstream into, void *data) {
   own->counts.called++;
   own->stream = into;
   cuCtxGetCurrent(&own->current);
-  own->inner = sl_queue_submit(queue, NULL, 0, NULL, 0, NULL, NULL, NULL);
+  own->inner = SUBMIT(queue, NULL, .waits = NULL);
   if (own->counts.returns != 0) {
     return own->counts.returns;
   }
@@ -50,8 +50,8 @@ static void raw(CUdeviceptr memory) {
   sl_point wait = at(gate, 1), signal = at(done, 1);
   fill own = {.memory = memory};
   sl_submission submission;
-  CHECK("Q2", sl_queue_submit_cuda(queue, &wait, 1, &signal, 1, 1, run_fill, &own, free_fill,
-                                   &submission) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(queue, &submission, WAIT(wait), SIGNAL(signal), .cuda_commands = 1,
+                     .cuda_work = run_fill, .data = &own, .free = free_fill) == SL_SUCCESS);
   CHECK("Q2", own.counts.called == 0);
   // This thread releases it, and has no context.
   CHECK("cuda", cuCtxSetCurrent(NULL) == 0);
@@ -65,15 +65,15 @@ static void raw(CUdeviceptr memory) {
   // Q5: an error of the program refuses the submission. A held one fails its timelines.
   fill wrong = {.counts.returns = 2}, held = {.counts.returns = 700};
   sl_point next = at(done, 2);
-  CHECK("Q5", sl_queue_submit_cuda(queue, NULL, 0, &next, 1, 1, run_fill, &wrong, free_fill,
-                                   NULL) == SL_ERROR_WORK && says("CUDA error 2"));
+  CHECK("Q5", SUBMIT(queue, NULL, SIGNAL(next), .cuda_commands = 1, .cuda_work = run_fill,
+                     .data = &wrong, .free = free_fill) == SL_ERROR_WORK && says("CUDA error 2"));
   CHECK("Q5", wrong.counts.called == 1);
-  CHECK("Q5", sl_queue_submit(queue, NULL, 0, &next, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("Q5", SUBMIT(queue, NULL, SIGNAL(next)) == SL_SUCCESS);
   CHECK("Q5", sl_queue_idle(queue, LONG) == SL_SUCCESS && wrong.counts.freed == 1);
   wait.value = 2;
   sl_point last = at(done, 3);
-  CHECK("E1", sl_queue_submit_cuda(queue, &wait, 1, &last, 1, 1, run_fill, &held, free_fill,
-                                   NULL) == SL_SUCCESS);
+  CHECK("E1", SUBMIT(queue, NULL, WAIT(wait), SIGNAL(last), .cuda_commands = 1,
+                     .cuda_work = run_fill, .data = &held, .free = free_fill) == SL_SUCCESS);
   CHECK("E1", sl_timeline_signal(gate, 2) == SL_SUCCESS);
   CHECK("E1", sl_point_wait(last, LONG) == SL_ERROR_FAILED && says("CUDA error 700"));
   CHECK("E1", sl_queue_idle(queue, LONG) == SL_SUCCESS && held.counts.freed == 1);
@@ -121,8 +121,7 @@ static void words(CUdeviceptr memory) {
     CHECK("X10", adopted == SL_SUCCESS);
     sl_point wait = at(word, 5), signal = at(done, 1);
     sl_submission submission;
-    CHECK("Q2", sl_queue_submit(queue, &wait, 1, &signal, 1, NULL, NULL, &submission) ==
-                    SL_SUCCESS);
+    CHECK("Q2", SUBMIT(queue, &submission, WAIT(wait), SIGNAL(signal)) == SL_SUCCESS);
     CHECK("Q2", sl_submission_wait_submitted(submission, SECOND / 100) == SL_ERROR_TIMED_OUT);
     CHECK("cuda", cuMemsetD32Async(memory, 5, 1, own) == 0);
     CHECK("X10", sl_timeline_signalled_by_others(word, 5) == SL_SUCCESS);
@@ -145,7 +144,7 @@ static void locked(void) {
   CHECK("D5", sl_queue_lock(queue, &info, &lock) == SL_SUCCESS);
   CHECK("D5", info.cuda_stream == stream && info.vulkan_queue == NULL);
   CHECK("D5", sl_queue_lock(queue, NULL, &again) == SL_SUCCESS);
-  CHECK("D5", sl_queue_submit(queue, NULL, 0, &signal, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("D5", SUBMIT(queue, NULL, SIGNAL(signal)) == SL_SUCCESS);
   CHECK("D5", sl_queue_unlock(again) == SL_SUCCESS);
   CHECK("D5", sl_point_wait(signal, SECOND / 50) == SL_ERROR_TIMED_OUT);
   // The queue lives while its lock does.
@@ -287,8 +286,8 @@ static void own_block(const engine *of, sl_device vulkan, sl_link link) {
                   here.vulkan_buffer == buffers[1]);
   CHECK("X8", sl_buffer_get_info(right[1], &there) == SL_SUCCESS && there.cuda_pointer != 0);
   fill writes = {.memory = there.cuda_pointer};
-  CHECK("X8", sl_queue_submit_cuda(queue, NULL, 0, NULL, 0, 1, run_fill, &writes, free_fill,
-                                   NULL) == SL_SUCCESS);
+  CHECK("X8", SUBMIT(queue, NULL, .cuda_commands = 1, .cuda_work = run_fill, .data = &writes,
+                     .free = free_fill) == SL_SUCCESS);
   CHECK("X8", sl_queue_idle(queue, LONG) == SL_SUCCESS);
   void *mapped;
   MUST(vkMapMemory(of->device, memory, 0, VK_WHOLE_SIZE, 0, &mapped));
@@ -380,10 +379,10 @@ static void shared(const engine *of) {
   // The reader comes first, and is held.
   sl_point written = at(frames, 1), read = at(frames, 2);
   fill writes = {.memory = of_cuda.cuda_pointer};
-  CHECK("Q2", sl_queue_submit_vulkan(draws, &written, 1, &read, 1, run_copy, &reads, free_copy,
-                                     NULL) == SL_SUCCESS && reads.counts.called == 0);
-  CHECK("X2", sl_queue_submit_cuda(queue, NULL, 0, &written, 1, 1, run_fill, &writes, free_fill,
-                                   NULL) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(draws, NULL, WAIT(written), SIGNAL(read), .vulkan_work = run_copy,
+                     .data = &reads, .free = free_copy) == SL_SUCCESS && reads.counts.called == 0);
+  CHECK("X2", SUBMIT(queue, NULL, SIGNAL(written), .cuda_commands = 1, .cuda_work = run_fill,
+                     .data = &writes, .free = free_fill) == SL_SUCCESS);
   CHECK("X2", sl_point_wait(read, LONG) == SL_SUCCESS && reads.counts.called == 1);
   CHECK("Q9", ((uint32_t *)to.host_pointer)[15] == 0x77);
   // X2: a claim of CUDA on the timeline, and its semaphore in Vulkan.

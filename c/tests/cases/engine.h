@@ -90,7 +90,7 @@ static inline VkCommandBuffer begin(const engine *of) {
   return commands;
 }
 
-// Submits commands with what a callback of sl_queue_submit_vulkan gets.
+// Submits commands with what a callback of sl_queue_submit gets.
 static inline VkResult submit_as_told(const sl_vulkan_submission *told, VkCommandBuffer commands) {
   VkTimelineSemaphoreSubmitInfo values = {
       .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,

@@ -33,8 +33,8 @@ static void held(void) {
   sl_point wait = at(gate, 1), signal = at(done, 1);
   counts data = {0};
   sl_submission submission;
-  CHECK("Q2", sl_queue_submit_host(queue, &wait, 1, &signal, 1, work, &data, free_counts,
-                                   &submission) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(queue, &submission, WAIT(wait), SIGNAL(signal), .host_work = work,
+                     .data = &data, .free = free_counts) == SL_SUCCESS);
   bool was_held = false;
   size_t count = 0;
   CHECK("Q2", sl_submission_was_held(submission, &was_held) == SL_SUCCESS && was_held);
@@ -72,13 +72,13 @@ static void failed(void) {
   sl_point signal = at(broken, 1), next = at(later, 1);
   counts data = {0}, skipped = {0};
   data.returns = 7;
-  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, &signal, 1, work, &data, free_counts, NULL) ==
-                  SL_SUCCESS);
+  CHECK("E1", SUBMIT(queue, NULL, SIGNAL(signal), .host_work = work, .data = &data,
+                     .free = free_counts) == SL_SUCCESS);
   CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("returned 7"));
   // E2: a submission that waits for it is skipped, and its signals fail with the same cause.
   sl_submission submission;
-  CHECK("E2", sl_queue_submit_host(queue, &signal, 1, &next, 1, work, &skipped, free_counts,
-                                   &submission) == SL_SUCCESS);
+  CHECK("E2", SUBMIT(queue, &submission, WAIT(signal), SIGNAL(next), .host_work = work,
+                     .data = &skipped, .free = free_counts) == SL_SUCCESS);
   CHECK("E2", sl_point_wait(next, LONG) == SL_ERROR_FAILED && says("returned 7"));
   CHECK("E2", sl_submission_wait_submitted(submission, LONG) == SL_ERROR_FAILED &&
                   says("returned 7"));
@@ -90,16 +90,14 @@ static void failed(void) {
   sl_timeline told = line("told");
   signal = at(told, 1);
   counts quiet = {0};
-  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, NULL, 0, work_with_reason, &quiet, NULL, NULL) ==
-                  SL_SUCCESS);
-  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, &signal, 1, work, &data, NULL, NULL) ==
-                  SL_SUCCESS);
+  CHECK("E1", SUBMIT(queue, NULL, .host_work = work_with_reason, .data = &quiet) == SL_SUCCESS);
+  CHECK("E1", SUBMIT(queue, NULL, SIGNAL(signal), .host_work = work, .data = &data) == SL_SUCCESS);
   CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && !says("too short"));
   CHECK("free", sl_timeline_free(told) == SL_SUCCESS);
   told = line("told");
   signal = at(told, 1);
-  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, &signal, 1, work_with_reason, &data, NULL,
-                                   NULL) == SL_SUCCESS);
+  CHECK("E1", SUBMIT(queue, NULL, SIGNAL(signal), .host_work = work_with_reason,
+                     .data = &data) == SL_SUCCESS);
   CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("the file is too short") &&
                   says("returned 7"));
   CHECK("free", sl_timeline_free(told) == SL_SUCCESS);
@@ -113,28 +111,55 @@ static void failed(void) {
   CHECK("free", sl_timeline_free(own) == SL_SUCCESS);
 }
 
+static int32_t vulkan_work(const sl_vulkan_submission *told, void *data) {
+  (void)told;
+  return work(data);
+}
+
+static int32_t cuda_work(CUstream stream, void *data) {
+  (void)stream;
+  return work(data);
+}
+
 // Q5: a submission that is refused leaves nothing behind, and its data is freed once.
 static void refused(void) {
   sl_timeline gate = line("gate");
   counts data = {0};
   sl_point wait = at(gate, 5), signal = at(gate, 4);
   sl_submission submission = {99};
-  CHECK("Q5", sl_queue_submit_host(queue, &wait, 1, &signal, 1, work, &data, free_counts,
-                                   &submission) == SL_ERROR_DEADLOCK);
+  CHECK("Q5", SUBMIT(queue, &submission, WAIT(wait), SIGNAL(signal), .host_work = work,
+                     .data = &data, .free = free_counts) == SL_ERROR_DEADLOCK);
   CHECK("Q5", data.called == 0 && data.freed == 1 && submission.id == 99);
-  counts others[4] = {0};
+  counts others[8] = {0};
   sl_queue none = {0};
-  CHECK("Q5", sl_queue_submit_host(none, NULL, 0, NULL, 0, work, &others[0], free_counts, NULL) ==
-                  SL_ERROR_INVALID_HANDLE);
-  CHECK("Q5", sl_queue_submit_host(queue, NULL, 1, NULL, 0, work, &others[1], free_counts, NULL) ==
-                  SL_ERROR_INVALID_ARGUMENT);
-  CHECK("Q5", sl_queue_submit_host(queue, NULL, 0, NULL, 0, NULL, &others[2], free_counts, NULL) ==
-                  SL_ERROR_INVALID_ARGUMENT);
-  CHECK("Q5", sl_queue_submit_vulkan(queue, NULL, 0, NULL, 0, NULL, &others[3], free_counts,
-                                     NULL) == SL_ERROR_INVALID_ARGUMENT);
-  for (int i = 0; i < 4; i++) {
+  CHECK("Q5", SUBMIT(none, NULL, .host_work = work, .data = &others[0],
+                     .free = free_counts) == SL_ERROR_INVALID_HANDLE);
+  CHECK("Q5", SUBMIT(queue, NULL, .wait_count = 1, .host_work = work, .data = &others[1],
+                     .free = free_counts) == SL_ERROR_INVALID_ARGUMENT);
+  CHECK("Q5", SUBMIT(queue, NULL, .host_work = work, .cuda_work = cuda_work, .data = &others[2],
+                     .free = free_counts) == SL_ERROR_INVALID_ARGUMENT);
+  CHECK("Q5", SUBMIT(queue, NULL, .vulkan_work = vulkan_work, .data = &others[3],
+                     .free = free_counts) == SL_ERROR_UNSUPPORTED);
+  CHECK("Q5", SUBMIT(queue, NULL, .cuda_work = cuda_work, .data = &others[4],
+                     .free = free_counts) == SL_ERROR_UNSUPPORTED);
+  CHECK("Q5", SUBMIT(queue, NULL, .cuda_work = cuda_work, .cuda_commands = 501, .data = &others[5],
+                     .free = free_counts) == SL_ERROR_INVALID_ARGUMENT && says("501"));
+  CHECK("Q5", SUBMIT(queue, NULL, .reserved = 1, .data = &others[6],
+                     .free = free_counts) == SL_ERROR_INVALID_ARGUMENT && says("reserved"));
+  struct {
+    sl_submit_info info;
+    uint64_t later;
+  } grown = {.info = {.size = sizeof grown, .data = &others[7], .free = free_counts}, .later = 1};
+  CHECK("Q5", sl_queue_submit(queue, &grown.info, NULL) == SL_ERROR_INVALID_ARGUMENT &&
+                  says("a later version"));
+  for (int i = 0; i < 8; i++) {
     CHECK("Q5", others[i].called == 0 && others[i].freed == 1);
   }
+  // What is no structure of this version is not read.
+  CHECK("Q5", sl_queue_submit(queue, NULL, NULL) == SL_ERROR_INVALID_ARGUMENT);
+  sl_submit_info unset = {.data = &data, .free = free_counts};
+  CHECK("Q5", sl_queue_submit(queue, &unset, NULL) == SL_ERROR_INVALID_ARGUMENT && says("size 0"));
+  CHECK("Q5", data.freed == 1);
   CHECK("free", sl_timeline_free(gate) == SL_SUCCESS);
 }
 
@@ -143,8 +168,8 @@ static void empty(void) {
   sl_timeline gate = line("gate"), done = line("done");
   sl_point wait = at(gate, 1), signal = at(done, 1);
   counts data = {0};
-  CHECK("Q1", sl_queue_submit(queue, &wait, 1, &signal, 1, &data, free_counts, NULL) ==
-                  SL_SUCCESS);
+  CHECK("Q1", SUBMIT(queue, NULL, WAIT(wait), SIGNAL(signal), .data = &data,
+                     .free = free_counts) == SL_SUCCESS);
   CHECK("Q1", data.freed == 0);
   CHECK("Q1", sl_timeline_signal(gate, 1) == SL_SUCCESS);
   CHECK("Q1", sl_point_wait(signal, LONG) == SL_SUCCESS && sl_queue_idle(queue, LONG) == SL_SUCCESS);
@@ -156,14 +181,13 @@ static sl_result inner = SL_ERROR_INTERNAL;
 
 static int32_t submits_again(void *data) {
   (void)data;
-  inner = sl_queue_submit(queue, NULL, 0, NULL, 0, NULL, NULL, NULL);
+  inner = SUBMIT(queue, NULL, .waits = NULL);
   return 0;
 }
 
 // Work on the host may call the library, and submit to its own queue.
 static void reentrant(void) {
-  CHECK("Q6", sl_queue_submit_host(queue, NULL, 0, NULL, 0, submits_again, NULL, NULL, NULL) ==
-                  SL_SUCCESS);
+  CHECK("Q6", SUBMIT(queue, NULL, .host_work = submits_again) == SL_SUCCESS);
   CHECK("Q6", sl_queue_idle(queue, LONG) == SL_SUCCESS && inner == SL_SUCCESS);
 }
 
@@ -229,7 +253,7 @@ static bool cancel_a_wait(sl_timeline timeline) {
 
 static int32_t fails_inside(void *data) {
   sl_work_failed("outer");
-  sl_queue_submit_host(queue, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL);
+  SUBMIT(queue, NULL, .wait_count = 1);
   return ((counts *)data)->returns;
 }
 
@@ -244,8 +268,8 @@ static void misaligned(void) {
   sl_timeline inner = line("inner");
   sl_point signal = at(inner, 1);
   counts data = {.returns = 3};
-  CHECK("E1", sl_queue_submit_host(queue, NULL, 0, &signal, 1, fails_inside, &data, NULL, NULL) ==
-                  SL_SUCCESS);
+  CHECK("E1", SUBMIT(queue, NULL, SIGNAL(signal), .host_work = fails_inside,
+                     .data = &data) == SL_SUCCESS);
   CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("outer"));
   CHECK("free", sl_timeline_free(inner) == SL_SUCCESS);
 }
@@ -256,8 +280,8 @@ static void cancelled(void) {
   CHECK("T9", sl_timeline_clone(gate, &second) == SL_SUCCESS);
   sl_point wait = at(gate, 9), signal = at(done, 1);
   counts data = {0};
-  CHECK("T9", sl_queue_submit(queue, &wait, 1, &signal, 1, &data, free_counts, NULL) ==
-                  SL_SUCCESS);
+  CHECK("T9", SUBMIT(queue, NULL, WAIT(wait), SIGNAL(signal), .data = &data,
+                     .free = free_counts) == SL_SUCCESS);
   CHECK("T9", sl_timeline_free(gate) == SL_SUCCESS);
   CHECK("T9", sl_point_wait(at(second, 9), SECOND / 100) == SL_ERROR_TIMED_OUT);
   CHECK("T9", sl_timeline_free(second) == SL_SUCCESS);
@@ -332,7 +356,7 @@ static void fences(void) {
   sl_timeline gate = line("gate");
   sl_point wait = at(gate, 1);
   CHECK("F2", sl_queue_record(queue, start) == SL_SUCCESS);
-  CHECK("F2", sl_queue_submit(queue, &wait, 1, NULL, 0, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("F2", SUBMIT(queue, NULL, WAIT(wait)) == SL_SUCCESS);
   CHECK("F2", sl_queue_record(queue, end) == SL_SUCCESS);
   CHECK("F2", sl_fence_is_complete(end, &complete) == SL_SUCCESS && !complete);
   CHECK("F2", sl_fence_wait(end, 1) == SL_ERROR_TIMED_OUT);
@@ -344,8 +368,8 @@ static void fences(void) {
   CHECK("F4", sl_queue_open(another, SL_QUEUE_COMPUTE, "other", &other) == SL_SUCCESS);
   CHECK("F4", sl_queue_record(other, end) == SL_ERROR_UNSUPPORTED);
   CHECK("F4", sl_queue_wait_fence(other, end) == SL_SUCCESS);
-  CHECK("F4", sl_queue_submit_host(other, NULL, 0, NULL, 0, work, &data, free_counts, NULL) ==
-                  SL_SUCCESS);
+  CHECK("F4", SUBMIT(other, NULL, .host_work = work, .data = &data,
+                     .free = free_counts) == SL_SUCCESS);
   CHECK("F4", sl_queue_idle(other, 1) == SL_ERROR_TIMED_OUT && data.called == 0);
   CHECK("F2", sl_timeline_signal(gate, 1) == SL_SUCCESS);
   CHECK("F2", sl_fence_wait(end, LONG) == SL_SUCCESS);

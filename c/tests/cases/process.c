@@ -51,8 +51,7 @@ static int paint(const char *path) {
   sl_queue queue;
   sl_point signal = at(taken, 1);
   CHECK("X7", sl_queue_open(device, SL_QUEUE_COMPUTE, NULL, &queue) == SL_SUCCESS);
-  CHECK("X7", sl_queue_submit(queue, NULL, 0, &signal, 1, NULL, NULL, NULL) ==
-                  SL_ERROR_UNSUPPORTED);
+  CHECK("X7", SUBMIT(queue, NULL, SIGNAL(signal)) == SL_ERROR_UNSUPPORTED);
   VkSemaphore semaphore;
   CHECK("X7", sl_timeline_vk_semaphore(ready, device, &semaphore) == SL_ERROR_UNSUPPORTED);
   for (uint32_t frame = 1; frame <= FRAMES; frame++) {
@@ -99,7 +98,7 @@ static void take(const char *path, pid_t child) {
   CHECK("P3", sl_queue_open(device, SL_QUEUE_COMPUTE, "shows", &queue) == SL_SUCCESS);
   CHECK("P3", sl_timeline_make(device, "shown", 0, &shown) == SL_SUCCESS);
   sl_point wait = at(ready, FRAMES + 1), signal = at(shown, 1);
-  CHECK("P3", sl_queue_submit(queue, &wait, 1, &signal, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("P3", SUBMIT(queue, NULL, WAIT(wait), SIGNAL(signal)) == SL_SUCCESS);
   CHECK("P3", sl_point_wait(wait, LONG) == SL_ERROR_FAILED && says("lost process"));
   CHECK("P3", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("lost process"));
   CHECK("P3", sl_endpoint_check(endpoint) == SL_ERROR_PEER_LOST);

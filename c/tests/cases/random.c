@@ -78,12 +78,11 @@ static sl_result call(void) {
   case 5: return sl_timeline_free(ONE(timelines));
   case 6: return sl_queue_free(ONE(queues));
   case 7: return any(4) ? SL_SUCCESS : sl_device_free(ONE(devices));
-  case 8: case 9: case 10:
-    return sl_queue_submit_host(ONE(queues), points, waits, points + 2, signals,
-                                any(50) ? work : NULL, new_data(), drop, PLACE(submissions, sl_submission_free));
-  case 11: case 12:
-    return sl_queue_submit(ONE(queues), points, waits, points + 2, signals, new_data(), drop,
-                           any(2) ? NULL : PLACE(submissions, sl_submission_free));
+  case 8: case 9: case 10: case 11: case 12:
+    return SUBMIT(ONE(queues), any(2) ? NULL : PLACE(submissions, sl_submission_free),
+                  .waits = points, .wait_count = waits, .signals = points + 2,
+                  .signal_count = signals, .host_work = any(3) ? work : NULL, .data = new_data(),
+                  .free = drop);
   case 13: case 14: case 15: return sl_timeline_signal(points[0].timeline, points[0].value);
   case 16: return any(10) ? SL_SUCCESS : sl_timeline_fail(ONE(timelines), "chance");
   case 17: return sl_timeline_value(ONE(timelines), &value);

@@ -18,13 +18,16 @@ int main(int count, char **arguments) {
   syncline::Device device = syncline::Device::open_host();
   syncline::Queue queue = device.queue(SL_QUEUE_COMPUTE, "queue");
   syncline::Timeline line = device.timeline("line");
+  sl_submit_info info{};
+  info.size = sizeof info;
   try {
     if (std::strcmp(which, "free") == 0) {
       // Refused, so that it is called on this thread.
-      (void)sl_queue_submit(sl_queue{0}, nullptr, 0, nullptr, 0, nullptr, free_throws, nullptr);
+      info.free = free_throws;
+      (void)sl_queue_submit(sl_queue{0}, &info, nullptr);
     } else if (std::strcmp(which, "work") == 0) {
-      (void)sl_queue_submit_host(queue.get(), nullptr, 0, nullptr, 0, work_throws, nullptr, nullptr,
-                                 nullptr);
+      info.host_work = work_throws;
+      (void)sl_queue_submit(queue.get(), &info, nullptr);
       (void)queue.idle(60s);
     } else {
       queue.submit_host({}, [] { throw std::runtime_error("from a callable"); }, line.at(1));

@@ -30,7 +30,7 @@ static int32_t submit(const sl_vulkan_submission *told, void *all) {
   if (own_data->counts.returns != 0) {
     return own_data->counts.returns;
   }
-  own_data->inner = sl_queue_submit(queue, NULL, 0, NULL, 0, NULL, NULL, NULL);
+  own_data->inner = SUBMIT(queue, NULL, .waits = NULL);
   return submit_as_told(told, NULL);
 }
 
@@ -73,8 +73,8 @@ static void raw(void) {
   sl_point wait = at(gate, 1), signal = at(drawn, 1);
   data all = {0};
   sl_submission submission;
-  CHECK("Q2", sl_queue_submit_vulkan(queue, &wait, 1, &signal, 1, submit, &all, free_data,
-                                     &submission) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(queue, &submission, WAIT(wait), SIGNAL(signal), .vulkan_work = submit,
+                     .data = &all, .free = free_data) == SL_SUCCESS);
   CHECK("Q2", all.counts.called == 0);
   CHECK("Q2", sl_timeline_signal(gate, 1) == SL_SUCCESS);
   CHECK("Q2", sl_submission_wait_submitted(submission, LONG) == SL_SUCCESS);
@@ -86,12 +86,12 @@ static void raw(void) {
   data next = {0};
   sl_point again = at(drawn, 2);
   all = (data){0};
-  CHECK("Q8", sl_queue_submit_vulkan(queue, &signal, 1, &again, 1, submit, &all, free_data, NULL) ==
-                  SL_SUCCESS);
+  CHECK("Q8", SUBMIT(queue, NULL, WAIT(signal), SIGNAL(again), .vulkan_work = submit, .data = &all,
+                     .free = free_data) == SL_SUCCESS);
   CHECK("Q8", all.counts.called == 1);
   sl_point third = at(gate, 2);
-  CHECK("Q8", sl_queue_submit_vulkan(queue, &again, 1, &third, 1, submit, &next, free_data, NULL) ==
-                  SL_SUCCESS);
+  CHECK("Q8", SUBMIT(queue, NULL, WAIT(again), SIGNAL(third), .vulkan_work = submit, .data = &next,
+                     .free = free_data) == SL_SUCCESS);
   CHECK("Q8", next.counts.called == 1);
   CHECK("Q8", sl_point_wait(third, LONG) == SL_SUCCESS && sl_queue_idle(queue, LONG) == SL_SUCCESS);
   CHECK("Q8", all.counts.freed == 1 && next.counts.freed == 1);
@@ -104,15 +104,15 @@ static void raw_fails(void) {
   sl_timeline gate = line("gate"), drawn = line("drawn");
   sl_point wait = at(gate, 1), signal = at(drawn, 1);
   data all = {.counts.returns = VK_ERROR_OUT_OF_DEVICE_MEMORY};
-  CHECK("Q5", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit, &all, free_data, NULL) ==
-                  SL_ERROR_DRIVER && says("OUT_OF_DEVICE_MEMORY"));
+  CHECK("Q5", SUBMIT(queue, NULL, SIGNAL(signal), .vulkan_work = submit, .data = &all,
+                     .free = free_data) == SL_ERROR_DRIVER && says("OUT_OF_DEVICE_MEMORY"));
   CHECK("Q5", sl_queue_idle(queue, LONG) == SL_SUCCESS);
   CHECK("Q5", all.counts.called == 1 && all.counts.freed == 1);
   // The value is free again. A held submission fails its timelines.
   data held = {.counts.returns = VK_ERROR_OUT_OF_HOST_MEMORY}, skipped = {0};
   sl_submission submission;
-  CHECK("Q5", sl_queue_submit_vulkan(queue, &wait, 1, &signal, 1, submit, &held, free_data,
-                                     &submission) == SL_SUCCESS);
+  CHECK("Q5", SUBMIT(queue, &submission, WAIT(wait), SIGNAL(signal), .vulkan_work = submit,
+                     .data = &held, .free = free_data) == SL_SUCCESS);
   CHECK("E1", sl_timeline_signal(gate, 1) == SL_SUCCESS);
   CHECK("E1", sl_point_wait(signal, LONG) == SL_ERROR_FAILED && says("OUT_OF_HOST_MEMORY"));
   CHECK("E1", sl_submission_wait_submitted(submission, LONG) == SL_ERROR_FAILED &&
@@ -121,8 +121,8 @@ static void raw_fails(void) {
   CHECK("E1", held.counts.called == 1 && held.counts.freed == 1);
   sl_timeline later = line("later");
   sl_point next = at(later, 1);
-  CHECK("E2", sl_queue_submit_vulkan(queue, &signal, 1, &next, 1, submit, &skipped, free_data,
-                                     NULL) == SL_SUCCESS);
+  CHECK("E2", SUBMIT(queue, NULL, WAIT(signal), SIGNAL(next), .vulkan_work = submit,
+                     .data = &skipped, .free = free_data) == SL_SUCCESS);
   CHECK("E2", sl_point_wait(next, LONG) == SL_ERROR_FAILED && says("OUT_OF_HOST_MEMORY"));
   CHECK("E2", skipped.counts.called == 0 && freed_once(&skipped.counts));
   CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
@@ -139,7 +139,7 @@ typedef struct {
 // A free function that calls the library.
 static void free_and_call(void *all) {
   caller *own_data = all;
-  own_data->submitted = sl_queue_submit(own_data->other, NULL, 0, NULL, 0, NULL, NULL, NULL);
+  own_data->submitted = SUBMIT(own_data->other, NULL, .waits = NULL);
   free_counts(&own_data->counts);
 }
 
@@ -161,13 +161,13 @@ static void raw_data(void) {
   sl_timeline drawn = line("drawn");
   sl_point signal = at(drawn, 1);
   caller partly = {.other = queue, .submitted = SL_ERROR_INTERNAL}, odd = {.other = queue};
-  CHECK("Q5", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit_a_part, &partly,
-                                     free_and_call, NULL) == SL_ERROR_DRIVER);
+  CHECK("Q5", SUBMIT(queue, NULL, SIGNAL(signal), .vulkan_work = submit_a_part, .data = &partly,
+                     .free = free_and_call) == SL_ERROR_DRIVER);
   CHECK("Q6", sl_queue_idle(queue, LONG) == SL_SUCCESS && freed_once(&partly.counts));
   CHECK("Q6", partly.counts.called == 1 && partly.submitted != SL_ERROR_INTERNAL);
   // Results above 0 are successes of Vulkan.
-  CHECK("Q8", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit_suboptimal, &odd,
-                                     free_and_call, NULL) == SL_SUCCESS);
+  CHECK("Q8", SUBMIT(queue, NULL, SIGNAL(signal), .vulkan_work = submit_suboptimal, .data = &odd,
+                     .free = free_and_call) == SL_SUCCESS);
   CHECK("Q8", sl_point_wait(signal, LONG) == SL_SUCCESS);
   CHECK("Q6", sl_queue_idle(queue, LONG) == SL_SUCCESS && odd.counts.freed == 1);
   CHECK("free", sl_timeline_free(drawn) == SL_SUCCESS);
@@ -229,7 +229,7 @@ static void locked(void) {
                   info.vulkan_index == 0 && info.cuda_stream == NULL && info.held == 0);
   sl_submission submission;
   bool held = false;
-  CHECK("D5", sl_queue_submit(queue, NULL, 0, &signal, 1, NULL, NULL, &submission) == SL_SUCCESS);
+  CHECK("D5", SUBMIT(queue, &submission, SIGNAL(signal)) == SL_SUCCESS);
   CHECK("D5", sl_submission_was_held(submission, &held) == SL_SUCCESS && held);
   CHECK("D5", sl_point_wait(signal, SECOND / 100) == SL_ERROR_TIMED_OUT);
   pthread_t thread;
@@ -291,7 +291,7 @@ static void claims(void) {
   CHECK("T10", sl_point_vk_semaphore(at(drawn, 1), device, &semaphore) == SL_ERROR_NOT_READY);
   // A submission of Syncline is held for the claim.
   sl_point wait = at(drawn, 2), released = at(gate, 1);
-  CHECK("Q2", sl_queue_submit(queue, &wait, 1, &released, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(queue, NULL, WAIT(wait), SIGNAL(released)) == SL_SUCCESS);
   CHECK("T3", sl_claim_wait_ready(one, LONG) == SL_SUCCESS);
   CHECK("T2", submit_claim(one, drawn, NULL) == VK_SUCCESS);
   CHECK("T2", sl_claim_submitted(one, device) == SL_SUCCESS);
@@ -311,8 +311,8 @@ static void claims(void) {
   sl_timeline again = line("again");
   sl_point first = at(again, 1), after = at(gate, 2);
   CHECK("T2", sl_timeline_claim(again, 1, 0, &claim_of_callback) == SL_SUCCESS);
-  CHECK("Q2", sl_queue_submit_vulkan(queue, &first, 1, &after, 1, submit_claim_again,
-                                     &released_by_claim, free_counts, NULL) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(queue, NULL, WAIT(first), SIGNAL(after), .vulkan_work = submit_claim_again,
+                     .data = &released_by_claim, .free = free_counts) == SL_SUCCESS);
   CHECK("T2", submit_claim(claim_of_callback, again, NULL) == VK_SUCCESS);
   CHECK("T2", sl_claim_submitted(claim_of_callback, device) == SL_SUCCESS);
   CHECK("Q2", sl_point_wait(after, LONG) == SL_SUCCESS && released_by_claim.called == 1);
@@ -328,7 +328,7 @@ static void claims(void) {
   // T9: a claim keeps its own value alone from being cancelled, and not the timeline.
   CHECK("T9", sl_timeline_claim(drawn, 4, 0, &one) == SL_SUCCESS);
   sl_point never = at(drawn, 5), end = at(gate, 3);
-  CHECK("T9", sl_queue_submit(queue, &never, 1, &end, 1, NULL, NULL, NULL) == SL_SUCCESS);
+  CHECK("T9", SUBMIT(queue, NULL, WAIT(never), SIGNAL(end)) == SL_SUCCESS);
   CHECK("T9", sl_timeline_free(drawn) == SL_SUCCESS);
   CHECK("T9", sl_point_wait(end, LONG) == SL_ERROR_FAILED && says("last handle"));
   CHECK("T9", sl_claim_free(one) == SL_SUCCESS && sl_timeline_free(gate) == SL_SUCCESS);
@@ -362,7 +362,7 @@ static void others(void) {
   // A wait for a value without a promise is held.
   sl_point theirs = at(frame, 5), ours = at(frame, 6);
   sl_submission submission;
-  CHECK("Q2", sl_queue_submit(queue, &theirs, 1, &ours, 1, NULL, NULL, &submission) == SL_SUCCESS);
+  CHECK("Q2", SUBMIT(queue, &submission, WAIT(theirs), SIGNAL(ours)) == SL_SUCCESS);
   CHECK("Q2", sl_submission_wait_submitted(submission, SECOND / 100) == SL_ERROR_TIMED_OUT);
   // The held submission has claimed 6: others cannot signal it.
   CHECK("T2", sl_timeline_signalled_by_others(frame, 6) == SL_ERROR_INVALID_VALUE);
@@ -430,8 +430,8 @@ static void memory(void) {
   sl_timeline done;
   CHECK("X2", sl_link_timeline(link, "done", 3, &done) == SL_SUCCESS);
   sl_point signal = at(done, 4);
-  CHECK("X8", sl_queue_submit_vulkan(queue, NULL, 0, &signal, 1, submit_commands, &drawn,
-                                     free_drawing, NULL) == SL_SUCCESS);
+  CHECK("X8", SUBMIT(queue, NULL, SIGNAL(signal), .vulkan_work = submit_commands, .data = &drawn,
+                     .free = free_drawing) == SL_SUCCESS);
   CHECK("Q9", sl_point_wait(signal, LONG) == SL_SUCCESS);
   const uint32_t *words = of_host.host_pointer;
   CHECK("Q9", words[16] == 0x1234 && words[31] == 0x1234 && words[15] == 0 && words[32] == 0);
@@ -456,10 +456,10 @@ static void both(void) {
   sl_point frame = at(made, 1), end = at(drawn, 1);
   CHECK("Q3", sl_device_open_host(&host) == SL_SUCCESS);
   CHECK("Q3", sl_queue_open(host, SL_QUEUE_COMPUTE, "worker", &worker) == SL_SUCCESS);
-  CHECK("Q3", sl_queue_submit_vulkan(queue, &frame, 1, &end, 1, submit, &all, free_data, NULL) ==
-                  SL_SUCCESS);
-  CHECK("Q3", sl_queue_submit_host(worker, NULL, 0, &frame, 1, work, &call, free_counts, NULL) ==
-                  SL_SUCCESS);
+  CHECK("Q3", SUBMIT(queue, NULL, WAIT(frame), SIGNAL(end), .vulkan_work = submit, .data = &all,
+                     .free = free_data) == SL_SUCCESS);
+  CHECK("Q3", SUBMIT(worker, NULL, SIGNAL(frame), .host_work = work, .data = &call,
+                     .free = free_counts) == SL_SUCCESS);
   CHECK("Q3", sl_point_wait(end, LONG) == SL_SUCCESS && call.called == 1);
   CHECK("Q3", sl_queue_idle(queue, LONG) == SL_SUCCESS && sl_queue_idle(worker, LONG) == SL_SUCCESS);
   CHECK("free", sl_timeline_free(made) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
