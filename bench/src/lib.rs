@@ -13,7 +13,6 @@
 //! | [`side`], [`lab`] | the sides of a row, and how they are timed |
 //! | [`machine`] | the devices, and the subjects of rows |
 //! | [`heap`] | an allocator that can count |
-//! | [`frames`] | the pipeline of the demo, which is also a row |
 //! | [`hops`] | the cost of a dependency between every two queues |
 //! | [`mod@measure`], [`report`] | a whole run, and its result |
 //! | [`page`] | a recorded run as a table |
@@ -21,7 +20,6 @@
 
 pub mod compare;
 mod cpu;
-pub mod frames;
 pub mod heap;
 pub mod hops;
 mod interrupts;

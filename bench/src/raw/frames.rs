@@ -1,4 +1,4 @@
-//! The pipeline of [`frames`](crate::frames) from CUDA to Vulkan by hand.
+//! The pipeline of [`syncline_demo`] from CUDA to Vulkan by hand.
 //!
 //! The same kernels run, and the same commands draw. Calls of the drivers share the images, and
 //! record and order the work.
@@ -15,14 +15,15 @@ use syncline::{Buffer, Link, QueueKind};
 
 use super::cuda;
 use super::vulkan::{Hand, Semaphore};
-use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
-use crate::frames::scene::View;
-use crate::frames::scene::image::{self, Memory, whole};
-use crate::frames::scene::renderer::{HEIGHTS, Renderer};
-use crate::frames::stage::painter::{self, LAYOUT};
-use crate::frames::stage::{Producer, cuda as stage};
-use crate::frames::{READBACKS, SLOTS, pixels};
 use crate::side::{Outcome, Stop};
+use syncline_demo::compute::{
+    FRAME_BUFFER, GROUP_SIDE, STEPS_PER_FRAME, StepParams, WAVE_PTX, group_count, prev_buffer,
+};
+use syncline_demo::scene::View;
+use syncline_demo::scene::image::{self, Memory, whole};
+use syncline_demo::scene::renderer::{HEIGHTS, Renderer};
+use syncline_demo::stage::painter::{self, LAYOUT};
+use syncline_demo::{READBACKS, SLOTS, pixels};
 
 const ALL: vk::PipelineStageFlags = vk::PipelineStageFlags::ALL_COMMANDS;
 
@@ -37,7 +38,8 @@ pub(crate) struct ByHand {
     /// As CUDA imports them.
     externals: [cuda::External; 2],
     cuda: cuda::Hand,
-    waves: Arc<stage::Waves>,
+    field: [syncline::cuda::Buffer; 2],
+    step: syncline::cuda::Function,
     recording: Recording,
     renderer: Renderer,
     images: Vec<Image>,
@@ -338,14 +340,10 @@ impl ByHand {
         else {
             return Err(Stop::Skipped("this pair has no pipeline by hand".into()));
         };
-        // Without slots: they are the images.
-        let Producer::Cuda(waves) = Producer::new(left, view.field(), Vec::new())? else {
-            return Err(Stop::Failed("no stage of CUDA".into()));
-        };
         let readbacks = (0..READBACKS)
             .map(|_| Buffer::host_visible(right, view.picture().bytes()))
             .collect::<Result<Vec<_>, _>>()?;
-        let side = view.side.cast_unsigned();
+        let (side, bytes) = (view.side.cast_unsigned(), view.field().bytes());
         let memory = Memory::new(device)?;
         let (mut images, mut buffers) = (Vec::new(), None);
         match slots {
@@ -379,7 +377,8 @@ impl ByHand {
                 cuda.import(hand.export(consumed)?)?,
             ],
             cuda,
-            waves,
+            field: [other.buffer(bytes)?, other.buffer(bytes)?],
+            step: other.module(WAVE_PTX)?.function(c"step")?,
             recording,
             renderer,
             images,
@@ -434,21 +433,21 @@ impl ByHand {
             std::ptr::from_mut(value).cast()
         }
         let (number, slot) = (u64::from(frame) + 1, frame as usize % SLOTS);
-        let (cuda, stream, waves) = (&self.cuda, self.stream, &self.waves);
+        let (cuda, stream) = (&self.cuda, self.stream);
         let [produced, consumed] = self.externals;
         // The last frame in this slot has been drawn.
         if let Some(free @ 1..) = number.checked_sub(SLOTS as u64) {
             cuda.wait_external(&[consumed], &[cuda::wait_params(free)], stream)?;
         }
         if frame == 0 {
-            for field in &waves.field {
+            for field in &self.field {
                 cuda.clear(field, stream)?;
             }
         }
         let size = self.view.field();
         for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
             let prev = prev_buffer(number);
-            let mut fields = [waves.field[prev].pointer(), waves.field[1 - prev].pointer()];
+            let mut fields = [self.field[prev].pointer(), self.field[1 - prev].pointer()];
             let mut words = StepParams::at(size.width, size.height, number).words();
             let mut params: Vec<_> = fields
                 .iter_mut()
@@ -459,11 +458,12 @@ impl ByHand {
             // StepParams in their order. The buffers belong to the pipeline, which ends after its
             // stream.
             unsafe {
-                let (grid, block) = (stage::grid(size), stage::BLOCK);
-                cuda.launch(&waves.step, grid, block, &mut params, stream)
+                let grid = [group_count(size.width), group_count(size.height), 1];
+                let block = [GROUP_SIDE, GROUP_SIDE, 1];
+                cuda.launch(&self.step, grid, block, &mut params, stream)
             }?;
         }
-        let newest = &waves.field[FRAME_BUFFER];
+        let newest = &self.field[FRAME_BUFFER];
         match &self.buffers {
             Some(buffers) => cuda.copy(newest, &buffers.left[slot], stream)?,
             None => cuda.copy_to_image(newest, &self.arrays[slot], stream)?,

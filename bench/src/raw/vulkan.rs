@@ -274,14 +274,3 @@ impl Drop for Hand {
         }
     }
 }
-
-/// True if the device is a processor of the host.
-pub(crate) fn is_software(device: &Device) -> bool {
-    // SAFETY: the physical device of this device.
-    let properties = unsafe {
-        device
-            .instance()
-            .get_physical_device_properties(device.physical())
-    };
-    properties.device_type == vk::PhysicalDeviceType::CPU
-}

@@ -4,18 +4,18 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use syncline::backend::Device as _;
 use syncline::trace::Trace;
 use syncline::{Device, Link, share};
 
 use super::{Call, Floor, Row, Variant};
-use crate::frames::scene::View;
-use crate::frames::{Order, Pipeline, expected};
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::frames::{ByHand, Slots};
-use crate::raw::vulkan::is_software;
 use crate::side::{OURS, Outcome, RAW, Side, Stop, timed};
+use syncline_demo::scene::View;
+use syncline_demo::{Order, Pipeline, expected};
 
 /// The side that waits on the host.
 const HOST_SYNCHRONIZED: &str = "host_synchronized";
@@ -78,7 +78,7 @@ const BUFFERS_ROW: Row = Row {
 
 fn link(call: &Call<'_>) -> Outcome<(Link, bool)> {
     let vulkan = call.machine.vulkan(call.subject)?;
-    let software = is_software(&vulkan);
+    let software = vulkan.info().software;
     let left = call.machine.device(call.subject.indices[0])?;
     Ok((share(&left, &Device::Vulkan(vulkan))?, software))
 }

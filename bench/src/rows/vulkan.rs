@@ -18,7 +18,7 @@ use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::least::vulkan as least;
-use crate::raw::vulkan::{Hand, is_software};
+use crate::raw::vulkan::Hand;
 use crate::side::{Outcome, Side, Stop, bursts, timed};
 use crate::stats::median;
 
@@ -282,7 +282,7 @@ fn long_wait(
     queue: &Queue,
     hand: &Hand,
 ) -> Outcome<()> {
-    let software = is_software(device);
+    let software = device.info().software;
     let equipped = if software {
         None
     } else {

@@ -11,11 +11,11 @@ use super::processes::{LEFT_ALONE, Until};
 use super::{Args, reference};
 use crate::failure::Failure;
 use crate::output::{complain, say};
-use syncline_bench::frames::scene::View;
-use syncline_bench::frames::{Order, Pipeline};
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
 use syncline_conformance::workload::Equipped;
+use syncline_demo::scene::View;
+use syncline_demo::{Order, Pipeline};
 
 /// Time limit for the device to report the fault.
 const PATIENCE: Duration = Duration::from_secs(10);

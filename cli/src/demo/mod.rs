@@ -23,11 +23,11 @@ use syncline::{Device, Found, Inventory, connect, info::BackendKind};
 use self::runs::{Runs, rounded};
 use crate::failure::Failure;
 use crate::output::say;
-use syncline_bench::frames::compute::{STEPS_PER_FRAME, reference::Reference};
-use syncline_bench::frames::scene::{View, reference::draw};
-use syncline_bench::frames::{Order, Pipeline};
 use syncline_conformance::inventory::{device_lines, left_out};
 use syncline_conformance::report;
+use syncline_demo::compute::{STEPS_PER_FRAME, reference::Reference};
+use syncline_demo::scene::{View, reference::draw};
+use syncline_demo::{Order, Pipeline};
 
 /// Options that cannot be combined with `--fault`.
 const FAULT_CONFLICTS: [&str; 6] = ["no_sync", "png", "processes", "listen", "connect", "kill"];

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-use syncline_bench::frames::Size;
+use syncline_demo::Size;
 
 use crate::failure::Failure;
 

@@ -12,10 +12,10 @@ use super::kill::Victim;
 use super::{Args, Verdict, name, picture, progress, reference};
 use crate::failure::Failure;
 use crate::output::{complain, say};
-use syncline_bench::frames::across::{Consuming, Producing, Role};
-use syncline_bench::frames::scene::View;
 use syncline_conformance::inventory::device_lines;
 use syncline_conformance::report;
+use syncline_demo::across::{Consuming, Producing, Role};
+use syncline_demo::scene::View;
 
 /// Time limit for the other process to come.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use syncline::clock::Estimate;
 use syncline::trace::{Recording, Submission, Track};
-use syncline_bench::frames::Order;
+use syncline_demo::Order;
 use syncline_trace::{check, perfetto, svg};
 
 use super::runs::{Runs, rounded};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use syncline::Link;
 use syncline::trace::{Recording, Trace};
-use syncline_bench::frames::scene::View;
-use syncline_bench::frames::{Order, Pipeline, expected};
+use syncline_demo::scene::View;
+use syncline_demo::{Order, Pipeline, expected};
 
 use crate::failure::Failure;
 

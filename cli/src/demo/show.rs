@@ -11,9 +11,9 @@ use super::window::{Input, Window};
 use super::{Args, Pair, Verdict};
 use crate::failure::Failure;
 use crate::output::say;
-use syncline_bench::frames::compute::reference::Reference;
-use syncline_bench::frames::scene::{View, reference::draw};
-use syncline_bench::frames::{Order, Pipeline};
+use syncline_demo::compute::reference::Reference;
+use syncline_demo::scene::{View, reference::draw};
+use syncline_demo::{Order, Pipeline};
 
 /// Time from one compared frame to the next. The reference takes longer than a frame of a GPU.
 const COMPARED: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 
 use crate::failure::Failure;
-use syncline_bench::frames::Size;
+use syncline_demo::Size;
 
 /// The TCP port of display 0.
 const FIRST_PORT: u16 = 6000;

@@ -63,7 +63,7 @@ impl Machine for Words {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let module = Module::parse(include_str!("../../../bench/src/frames/compute/wave.ptx"))?;
+    let module = Module::parse(include_str!("../../../demo/src/compute/wave.ptx"))?;
     let cells = SIDE * SIDE;
     let words = Words((0..2 * cells).map(|_| AtomicU32::new(0)).collect());
     let entry = module.entry("step").ok_or("no such kernel")?;

@@ -9,8 +9,8 @@ use syncline::cuda::{Device, Function, Queue, Recorder};
 
 use super::table::judge;
 use super::{Calls, Hand, NON_BLOCKING, Stream};
-use crate::frames::compute::WAVE_PTX;
 use crate::side::Outcome;
+use syncline_demo::compute::WAVE_PTX;
 
 /// A kernel of one thread that reads the clock and ends.
 #[derive(Clone)]

@@ -210,6 +210,7 @@ fn the_architecture_page_is_short_and_its_paths_exist() {
         "interop/",
         "tests/",
         "bench/",
+        "demo/",
         "cli/",
         "software/",
     ];

@@ -14,7 +14,7 @@ const CLOCK: &str = include_str!("../../../../backend-cuda/src/timing/clock.ptx"
 const BEHIND: &str = include_str!("../../../../backend-cuda/src/timing/behind.ptx");
 const EARLY: &str = include_str!("../../../../backend-cuda/tests/early.ptx");
 const KERNELS: &str = include_str!("../../../../backend-cuda/tests/kernels.ptx");
-const WAVE: &str = include_str!("../../../../bench/src/frames/compute/wave.ptx");
+const WAVE: &str = include_str!("../../../../demo/src/compute/wave.ptx");
 
 #[test]
 fn every_kernel_is_read() {

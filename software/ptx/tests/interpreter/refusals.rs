@@ -8,7 +8,7 @@ const TEXTS: [&str; 4] = [
     include_str!("../../../../recipes/src/produce.ptx"),
     include_str!("../../../../backend-cuda/src/timing/clock.ptx"),
     include_str!("../../../../backend-cuda/tests/early.ptx"),
-    include_str!("../../../../bench/src/frames/compute/wave.ptx"),
+    include_str!("../../../../demo/src/compute/wave.ptx"),
 ];
 
 /// Reads a kernel with this body, whose first line is line 7.

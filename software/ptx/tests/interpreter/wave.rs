@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::common::{BASE, Memory, run};
 use syncline_software_ptx::Fault;
 
-const WAVE: &str = include_str!("../../../../bench/src/frames/compute/wave.ptx");
+const WAVE: &str = include_str!("../../../../demo/src/compute/wave.ptx");
 
 const WIDTH: u32 = 70;
 const HEIGHT: u32 = 37;

@@ -13,14 +13,18 @@ use syncline::backend::Device as _;
 use syncline::{Error, Result, vulkan};
 
 /// Device memory for images.
-pub(crate) struct Memory {
+pub struct Memory {
     allocator: Mutex<Allocator>,
     /// Dropped after the allocator, which uses it.
     pub(crate) device: vulkan::Device,
 }
 
 impl Memory {
-    pub(crate) fn new(device: &vulkan::Device) -> Result<Arc<Self>> {
+    /// Memory of `device`.
+    ///
+    /// # Errors
+    /// Those of the allocator.
+    pub fn new(device: &vulkan::Device) -> Result<Arc<Self>> {
         let allocator = Allocator::new(&AllocatorCreateDesc {
             instance: device.instance().clone(),
             device: device.raw().clone(),
@@ -43,10 +47,11 @@ impl Memory {
 }
 
 /// An image with one view of all of it.
-pub(crate) struct Image {
+pub struct Image {
     memory: Arc<Memory>,
     allocation: Option<Allocation>,
-    pub(crate) raw: vk::Image,
+    /// The image.
+    pub raw: vk::Image,
     pub(crate) view: vk::ImageView,
 }
 
@@ -125,7 +130,7 @@ pub(crate) unsafe fn view(
 }
 
 /// The only level and layer.
-pub(crate) fn whole(format: vk::Format) -> vk::ImageSubresourceRange {
+pub fn whole(format: vk::Format) -> vk::ImageSubresourceRange {
     let aspect = match format {
         vk::Format::D16_UNORM => vk::ImageAspectFlags::DEPTH,
         _ => vk::ImageAspectFlags::COLOR,

@@ -41,11 +41,6 @@
 //! swap roles. [`prev_buffer`] says which is which; as [`STEPS_PER_FRAME`] is
 //! even, every frame ends in [`FRAME_BUFFER`]. Both start as zeros.
 
-#![allow(
-    unreachable_pub,
-    reason = "public to whatever the demo is part of, be it a program or a library"
-)]
-
 mod params;
 pub mod reference;
 

@@ -1,6 +1,6 @@
 //! The camera of the scene, and the numbers that the shaders take.
 
-use crate::frames::Size;
+use crate::Size;
 
 /// A picture of a square field of heights.
 ///

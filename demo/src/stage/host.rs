@@ -7,11 +7,11 @@ use std::time::Duration;
 use syncline::host::Recorder;
 use syncline::{Buffer, Result};
 
-use crate::frames::Size;
-use crate::frames::compute::reference::step;
-use crate::frames::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
-use crate::frames::scene::View;
-use crate::frames::scene::reference::draw;
+use crate::Size;
+use crate::compute::reference::step;
+use crate::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
+use crate::scene::View;
+use crate::scene::reference::draw;
 
 /// The wave field.
 pub(crate) struct Waves {

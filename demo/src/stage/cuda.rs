@@ -13,20 +13,20 @@ use syncline::Result;
 use syncline::cuda::{self, Buffer, Function, Recorder};
 
 use super::{Between, foreign};
-use crate::frames::Size;
-use crate::frames::compute::{
+use crate::Size;
+use crate::compute::{
     FRAME_BUFFER, GROUP_SIDE, STEPS_PER_FRAME, StepParams, WAVE_PTX, group_count, prev_buffer,
 };
 
 /// The wave field.
 pub(crate) struct Waves {
     size: Size,
-    pub(crate) field: [Buffer; 2],
+    field: [Buffer; 2],
     slots: Vec<Buffer>,
     /// In place of the slots, if there are any.
     #[cfg(feature = "vulkan")]
     images: Vec<syncline::cuda::Image>,
-    pub(crate) step: Function,
+    step: Function,
     delay: Function,
 }
 
@@ -94,9 +94,9 @@ impl Waves {
     }
 }
 
-pub(crate) const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
+const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
 
-pub(crate) const fn grid(size: Size) -> [u32; 3] {
+const fn grid(size: Size) -> [u32; 3] {
     [group_count(size.width), group_count(size.height), 1]
 }
 

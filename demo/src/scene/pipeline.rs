@@ -7,7 +7,7 @@ use syncline::Result;
 
 use super::image::Memory;
 use super::{FRAGMENT_SPV, VERTEX_SPV, View};
-use crate::frames::compute::spirv_words;
+use crate::compute::spirv_words;
 
 /// The format of the picture.
 pub(crate) const COLOUR: vk::Format = vk::Format::R8G8B8A8_UNORM;

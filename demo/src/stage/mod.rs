@@ -1,10 +1,10 @@
 //! The two stages of the pipeline on each backend.
 
 #[cfg(feature = "cuda")]
-pub(crate) mod cuda;
+mod cuda;
 mod host;
 #[cfg(feature = "vulkan")]
-pub(crate) mod painter;
+pub mod painter;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 #[cfg(feature = "vulkan")]
@@ -18,8 +18,8 @@ use syncline::Image;
 use syncline::backend::Device as _;
 use syncline::{Buffer, Device, Error, Recorder, Result};
 
-use crate::frames::Size;
-use crate::frames::scene::View;
+use crate::Size;
+use crate::scene::View;
 
 /// An error for a recorder or memory of another backend, which is a mistake in this program.
 fn foreign() -> Error {

@@ -14,8 +14,8 @@ use syncline::vulkan::{self, Buffer, Contents, Recorder};
 
 use super::vulkan_kernel::{Bindings, Kernel};
 use super::{Between, foreign};
-use crate::frames::Size;
-use crate::frames::compute::{
+use crate::Size;
+use crate::compute::{
     DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, STEP_SPV, STEPS_PER_FRAME, StepParams,
     group_count, prev_buffer,
 };

@@ -12,7 +12,7 @@ use syncline::backend::Device as _;
 use syncline::vulkan::{self, Buffer};
 use syncline::{Error, Result};
 
-use crate::frames::compute::spirv_words;
+use crate::compute::spirv_words;
 
 /// A shader, ready to be dispatched with any of its bindings.
 pub(crate) struct Kernel {

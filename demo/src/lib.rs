@@ -1,4 +1,4 @@
-//! Frames over shared timelines, for `syncline demo` and the rows `interop.frames`.
+//! Frames over shared timelines, for `syncline demo` and the rows `interop.frames` of the bench.
 //!
 //! A producer simulates, a consumer draws, three buffers are between them, and only timelines
 //! order them.
@@ -10,7 +10,7 @@ pub mod across;
 )]
 pub mod compute;
 pub mod scene;
-pub(crate) mod stage;
+pub mod stage;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,12 +35,12 @@ pub(crate) fn wrong(what: &str) -> Error {
 }
 
 /// Shared buffers between producer and consumer.
-pub(crate) const SLOTS: usize = 3;
+pub const SLOTS: usize = 3;
 
 /// Frames that the host has not read yet.
 ///
 /// More than slots, so that the timelines protect the slots and not the host.
-pub(crate) const READBACKS: usize = 6;
+pub const READBACKS: usize = 6;
 
 /// One frame of so many is measured by stopwatches.
 const MEASURED: u32 = 16;
@@ -80,7 +80,8 @@ pub enum Order {
 }
 
 /// The pixels of a frame that has finished and is not overwritten yet.
-pub(crate) fn pixels(readbacks: &[Buffer], frame: u32) -> Vec<u32> {
+#[must_use]
+pub fn pixels(readbacks: &[Buffer], frame: u32) -> Vec<u32> {
     let words = readbacks[frame as usize % READBACKS].words();
     let words = words.unwrap_or_default().iter();
     words.map(|word| word.load(Ordering::Relaxed)).collect()
@@ -191,7 +192,7 @@ impl Pipeline {
     /// # Errors
     /// Same errors as [`Pipeline::scene`].
     #[cfg(all(feature = "cuda", feature = "vulkan"))]
-    pub(crate) fn with_buffers(link: &Link, view: View) -> Result<Self> {
+    pub fn with_buffers(link: &Link, view: View) -> Result<Self> {
         Self::over(link, view, Shared::buffers(link, view.field())?)
     }
 

@@ -13,12 +13,12 @@
 //! have the top-left rule of Direct3D, and so has the reference.
 
 #[cfg(feature = "vulkan")]
-pub(crate) mod image;
+pub mod image;
 #[cfg(feature = "vulkan")]
 mod pipeline;
 pub mod reference;
 #[cfg(feature = "vulkan")]
-pub(crate) mod renderer;
+pub mod renderer;
 #[cfg(all(test, feature = "vulkan"))]
 mod tests;
 mod view;

@@ -12,10 +12,10 @@ use super::image::{Image, Memory, view};
 use super::pipeline::{COLOUR, DEPTH, STAGES, area, pass, pipeline};
 
 /// The format of an image of heights.
-pub(crate) const HEIGHTS: vk::Format = vk::Format::R32_SINT;
+pub const HEIGHTS: vk::Format = vk::Format::R32_SINT;
 
 /// Draws images of heights into a picture of its own.
-pub(crate) struct Renderer {
+pub struct Renderer {
     view: View,
     colour: Image,
     depth: Image,
@@ -33,10 +33,13 @@ pub(crate) struct Renderer {
 impl Renderer {
     /// A renderer of `images`, which are in the layout `read` when it draws them.
     ///
+    /// # Errors
+    /// A refused call.
+    ///
     /// # Safety
     /// The images are of the device, have the format [`HEIGHTS`] and the size of the view's field,
     /// and can be sampled. They outlive the renderer.
-    pub(crate) unsafe fn new(
+    pub unsafe fn new(
         memory: &Arc<Memory>,
         of: View,
         images: &[vk::Image],
@@ -143,7 +146,7 @@ impl Renderer {
     /// The command buffer is being recorded, for a queue with graphics. The buffer is of the device
     /// and has 4 bytes for each pixel. The submission keeps both and the renderer, and no other
     /// submission of the renderer executes at the same time.
-    pub(crate) unsafe fn record(&self, commands: vk::CommandBuffer, source: usize, to: vk::Buffer) {
+    pub unsafe fn record(&self, commands: vk::CommandBuffer, source: usize, to: vk::Buffer) {
         let raw = self.memory.device.raw();
         let area = area(&self.view);
         let mut clear = [vk::ClearValue::default(); 2];

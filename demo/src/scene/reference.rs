@@ -5,8 +5,8 @@
 //! fragment shader, and [`draw`] the rasterizer with its depth test.
 
 use super::View;
-use crate::frames::compute::LIMIT;
-use crate::frames::compute::reference::Load;
+use crate::compute::LIMIT;
+use crate::compute::reference::Load;
 
 /// Fractional bits of a vertical position on the picture. Every device has at least as many.
 const SUB_PIXEL: i32 = 4;

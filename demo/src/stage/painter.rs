@@ -10,12 +10,12 @@ use syncline::vulkan::{self, Buffer, Contents, Recorder};
 
 use super::Between;
 use super::vulkan::{buffers, discard, images};
-use crate::frames::scene::View;
-use crate::frames::scene::image::{Image, Memory, whole};
-use crate::frames::scene::renderer::{HEIGHTS, Renderer};
+use crate::scene::View;
+use crate::scene::image::{Image, Memory, whole};
+use crate::scene::renderer::{HEIGHTS, Renderer};
 
 /// The layout of an image of heights.
-pub(crate) const LAYOUT: vk::ImageLayout = vk::ImageLayout::GENERAL;
+pub const LAYOUT: vk::ImageLayout = vk::ImageLayout::GENERAL;
 
 /// Draws the image of a slot.
 pub(crate) struct Painter {
@@ -107,7 +107,10 @@ impl Painter {
 }
 
 /// An image of heights that is not shared.
-pub(crate) fn image(memory: &Arc<Memory>, view: View) -> Result<Image> {
+///
+/// # Errors
+/// A refused call.
+pub fn image(memory: &Arc<Memory>, view: View) -> Result<Image> {
     let side = view.side.cast_unsigned();
     let usage = vk::ImageUsageFlags::SAMPLED | vk::ImageUsageFlags::TRANSFER_DST;
     Image::new(memory, HEIGHTS, [side, side], usage)
@@ -118,7 +121,7 @@ pub(crate) fn image(memory: &Arc<Memory>, view: View) -> Result<Image> {
 /// # Safety
 /// The command buffer is being recorded for the queue that draws the image. The slot has as many
 /// words as the image has texels, and may be read. The submission keeps both.
-pub(crate) unsafe fn copy(
+pub unsafe fn copy(
     raw: &ash::Device,
     commands: vk::CommandBuffer,
     view: View,

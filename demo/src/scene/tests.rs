@@ -11,10 +11,9 @@ use syncline::{Buffer, Device, Inventory, ProbeOptions, QueueKind};
 
 use super::reference::draw;
 use super::{FRAGMENT_SPV, VERTEX_SPV, View};
-use crate::frames::compute::reference::Reference;
-use crate::frames::compute::{DELAY_SPV, STEP_SPV};
-use crate::frames::stage::{Between, painter::Painter};
-use crate::raw::vulkan::is_software;
+use crate::compute::reference::Reference;
+use crate::compute::{DELAY_SPV, STEP_SPV};
+use crate::stage::{Between, painter::Painter};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -73,7 +72,7 @@ fn every_device_draws_the_reference() {
         let Ok(Device::Vulkan(device)) = found.open() else {
             continue;
         };
-        let large = if is_software(&device) { &[] } else { LARGE };
+        let large = if device.info().software { &[] } else { LARGE };
         for &[width, height, side] in SMALL.iter().chain(large) {
             let view = View::new(width, height, side);
             let drawing = Drawing::new(&device, view);
@@ -118,7 +117,7 @@ const COMPILER: &str = "Glslang Version: 11:12.0.0";
 /// A file of the examples.
 macro_rules! example {
     ($path:literal) => {
-        include_bytes!(concat!("../../../../interop/examples/", $path))
+        include_bytes!(concat!("../../../interop/examples/", $path))
     };
 }
 
@@ -137,10 +136,10 @@ fn spirv_files_are_those_of_the_compiler() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let target = std::env::temp_dir().join(format!("syncline-{}.spv", std::process::id()));
     for (source, expected) in [
-        ("bench/src/frames/compute/step.comp", STEP_SPV),
-        ("bench/src/frames/compute/delay.comp", DELAY_SPV),
-        ("bench/src/frames/scene/water.vert", VERTEX_SPV),
-        ("bench/src/frames/scene/water.frag", FRAGMENT_SPV),
+        ("demo/src/compute/step.comp", STEP_SPV),
+        ("demo/src/compute/delay.comp", DELAY_SPV),
+        ("demo/src/scene/water.vert", VERTEX_SPV),
+        ("demo/src/scene/water.frag", FRAGMENT_SPV),
         (
             "interop/examples/vertices/wave.vert",
             example!("vertices/wave.vert.spv"),
