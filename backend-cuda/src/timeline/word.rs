@@ -290,6 +290,10 @@ impl Port for WordPort {
         Ok(Some(value))
     }
 
+    fn counter_value(&self) -> Result<Option<u64>> {
+        self.word.read(&self.object)
+    }
+
     fn takes_host_signals(&self, value: u64) -> Result<()> {
         if self.is_read_by_host() {
             return Ok(());

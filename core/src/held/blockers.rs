@@ -36,7 +36,7 @@ pub(crate) fn step(of: &Shared, value: u64, by: Signaller) -> Step {
         value,
         reached: of.reached(),
         pending: of.pending(),
-        promised: of.promised(),
+        promised: of.last_promise().map(|last| last.upto),
         by,
     }
 }
@@ -77,7 +77,9 @@ fn walk<'p>(
         news |= has_news(&of, refreshed);
         let by = match of.standing(value) {
             Standing::Reached => continue,
-            Standing::Pending if of.is_promised(value) => Signaller::Outside,
+            Standing::Pending if of.last_promise().is_some_and(|last| last.covers(value)) => {
+                Signaller::Outside
+            }
             Standing::Pending => Signaller::Driver {
                 queue: of.last_submitter(),
             },

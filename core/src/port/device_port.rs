@@ -80,6 +80,17 @@ pub trait Port: Any + Send + Sync {
     /// [`Error::DeviceLost`] or a driver error. The timeline fails with it.
     fn poll(&self) -> Result<Option<u64>>;
 
+    /// Returns the value in the counter, of which the host may act only on what `poll` returns.
+    ///
+    /// The engine asks a home that takes promises before each of its own signals (T2). `None` if
+    /// the host cannot read the counter.
+    ///
+    /// # Errors
+    /// Any error. [`Port::poll`] returns it, too, and the engine waits for that.
+    fn counter_value(&self) -> Result<Option<u64>> {
+        self.poll()
+    }
+
     /// Signals `value` from the host.
     ///
     /// The engine has checked that the value is next. It makes one call at a time, under the lock

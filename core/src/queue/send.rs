@@ -369,5 +369,5 @@ impl<E: Enqueue> SubmissionQueue<E> {
 /// [`Error::Corrupted`], which has failed the timeline.
 fn check_promises(submission: &Submission<'_>) -> Result<(), Box<Error>> {
     let mut signals = submission.signals.iter();
-    signals.try_for_each(|signal| signal.of.check_promises(signal.claim()))
+    signals.try_for_each(|signal| signal.of.check_before_signal(signal.claim()))
 }

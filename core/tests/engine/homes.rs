@@ -243,6 +243,40 @@ fn an_imported_home_is_not_signalled_backwards() {
     line.signal(101).unwrap();
 }
 
+/// A counter that others signal, too. The host may act on less than it shows.
+struct Judged(Shared);
+
+impl Port for Judged {
+    fn poll(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.0[VISIBLE].load(Ordering::Relaxed)))
+    }
+    fn counter_value(&self) -> Result<Option<u64>> {
+        Ok(Some(self.0.0[COUNTER].load(Ordering::Relaxed)))
+    }
+    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
+        self.0.0[COUNTER].store(value, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// T2: the counter decides whether it may be signalled, and not what counts for the host (Q9).
+#[test]
+fn a_counter_is_read_before_a_signal() {
+    let shared = Shared::default();
+    let of = &shared.0;
+    let home = Attachment::new(DeviceId::new::<()>(), 0, Judged(shared.clone()));
+    let home = home.signalled_elsewhere(true);
+    let line = Timeline::new("line", 0, |_| Ok([home].into_iter().collect())).unwrap();
+    of[COUNTER].store(3, Ordering::Relaxed);
+    let refused = line.signal(2).unwrap_err();
+    assert!(
+        matches!(refused, Error::Corrupted { found: 3, .. }),
+        "{refused}"
+    );
+    assert_eq!(of[COUNTER].load(Ordering::Relaxed), 3);
+    assert_eq!(line.frozen_value(), 0);
+}
+
 /// T1: an imported port that is not the home may show a higher value than the home.
 #[test]
 fn an_imported_second_port_is_not_signalled_backwards() {

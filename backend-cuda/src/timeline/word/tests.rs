@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's")]
 
 use std::any::Any;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
@@ -13,7 +15,7 @@ use crate::device::open::Device;
 use crate::driver::emulated::{
     Call, Pointed, before_the_next_is_put, device, device_with, every_address_is, finish,
     finish_raw, finish_stream, memory_calls, put, queries_find_a_loss, refuse_records,
-    refuse_writes, write,
+    refuse_writes, while_asked, write,
 };
 use crate::driver::table::Optional;
 use crate::queue::submission::Queue;
@@ -92,6 +94,46 @@ fn a_promise_costs_no_call_where_the_host_reads_the_word() {
     assert!(!line.at(4).is_reached().unwrap());
     word.store(4, Ordering::SeqCst);
     assert!(line.at(4).is_reached().unwrap());
+}
+
+/// Counts the event queries of this thread from now on.
+fn event_queries() -> Rc<Cell<u32>> {
+    fn count(queries: Rc<Cell<u32>>) {
+        while_asked(move || {
+            queries.set(queries.get() + 1);
+            count(queries);
+        });
+    }
+    let queries = Rc::default();
+    count(Rc::clone(&queries));
+    queries
+}
+
+/// T2: the word tells whether others have signalled, and no event behind it.
+#[test]
+fn a_signal_reads_the_word_and_no_event() {
+    let device = device();
+    let Adopted { word, line } = adopt(&device, 64, PINNED, 0).unwrap();
+    let queue = queue(&device, "queue");
+    let queries = event_queries();
+    for value in 1..=64 {
+        let signals = [line.signal_at(value)];
+        queue.submit(&[], |_| Ok(()), &signals).unwrap();
+        write(&queue);
+    }
+    assert_eq!(queries.get(), 0);
+    memory_calls();
+    // Others write without a promise. The events behind the writes are not complete yet.
+    word.store(70, Ordering::SeqCst);
+    let sent = queue.submit(&[], |_| Ok(()), &[line.signal_at(65)]);
+    let refused = sent.map(drop).unwrap_err();
+    assert!(
+        matches!(refused, Error::Corrupted { found: 70, .. }),
+        "{refused}"
+    );
+    assert!(memory_calls().is_empty());
+    // So the host may act on none of these values.
+    assert_eq!(line.frozen_value(), 0);
 }
 
 /// The stream of the engine that waits for promised values.

@@ -43,16 +43,16 @@ struct List {
     guarded: SmallVec<[DeviceId; 2]>,
     /// The devices whose loss has failed the timeline, and when.
     lost: SmallVec<[(DeviceId, Instant); 2]>,
-    /// The id that stands for submissions that will not run, once there is one.
-    never_run: Option<DeviceId>,
+    /// The id that stands for submissions that were skipped, once there is one.
+    skipped: Option<DeviceId>,
     /// The timeline itself, until the signals in place of such submissions are made.
     ///
     /// The application may drop it before, and others still wait for the signals.
     kept: Option<Arc<Shared>>,
 }
 
-/// The type whose id [`List::never_run`] is.
-struct NeverRun;
+/// The type whose id [`List::skipped`] is.
+struct Skipped;
 
 /// Pending signals of one device that follow each other without another device's between them.
 struct Owed {
@@ -124,7 +124,7 @@ impl List {
     #[must_use]
     fn take_kept(&mut self) -> Option<Arc<Shared>> {
         let owes = self
-            .never_run
+            .skipped
             .is_some_and(|none| self.lowest_owed_by(none).is_some());
         match owes {
             true => None,
@@ -158,16 +158,16 @@ impl OwedSignals {
     fn recover(&self, ports: &Ports, device: DeviceId) -> bool {
         loop {
             let _recovering = self.recovering.lock();
-            let (next, has_never_run) = {
+            let (next, is_skipped) = {
                 let list = self.list.lock();
-                let has_never_run = list.never_run == Some(device);
-                (list.lowest_owed_by(device), has_never_run)
+                let is_skipped = list.skipped == Some(device);
+                (list.lowest_owed_by(device), is_skipped)
             };
             let Some((before, value)) = next else {
                 return true;
             };
-            let recovered = match has_never_run {
-                true => ports.signal_in_place(before, value),
+            let recovered = match is_skipped {
+                true => ports.signal_at_home(before, value),
                 false => ports.recover_value(device, before, value),
             };
             if recovered == Recovered::NotYet {
@@ -210,7 +210,7 @@ impl Ports {
     }
 
     /// Signals `value` through the home, in place of a submission that will not run.
-    fn signal_in_place(&self, after: u64, value: u64) -> Recovered {
+    fn signal_at_home(&self, after: u64, value: u64) -> Recovered {
         let home = self.home().port();
         let signalled = match home.poll() {
             Ok(Some(u64::MAX) | None) => return Recovered::Elsewhere,
@@ -250,15 +250,9 @@ impl Shared {
     /// Call it before the value becomes pending.
     #[inline]
     pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, by: Owing) {
-        if self.ports().has_others() {
-            self.note_owed_to_others(claim, by);
-        }
-    }
-
-    fn note_owed_to_others(self: &Arc<Self>, claim: Interval, by: Owing) {
         // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
         // new.
-        if !self.ports().owed().list.lock().extend_last(claim, by) {
+        if self.ports().has_others() && !self.ports().owed().list.lock().extend_last(claim, by) {
             self.add_owed(claim.upto, by);
         }
     }
@@ -328,8 +322,8 @@ impl Shared {
         let device;
         {
             let mut list = self.ports().owed().list.lock();
-            let new = || DeviceId::new::<NeverRun>();
-            device = *list.never_run.get_or_insert_with(new);
+            let new = || DeviceId::new::<Skipped>();
+            device = *list.skipped.get_or_insert_with(new);
             let Interval { above, upto } = claim;
             let at = list.entries.partition_point(|entry| entry.value < upto);
             let owed = Owed {
@@ -379,7 +373,7 @@ impl Guarded for Shared {
             reached = reached.max(self.ports().highest_polled());
         }
         let owed = self.ports().owed();
-        let has_never_run = {
+        let is_skipped = {
             let mut list = owed.list.lock();
             list.prune(reached);
             if list.lowest_owed_by(device).is_none() {
@@ -389,9 +383,9 @@ impl Guarded for Shared {
                 drop(kept);
                 return Health::OwesNothing;
             }
-            list.never_run == Some(device)
+            list.skipped == Some(device)
         };
-        if has_never_run {
+        if is_skipped {
             owed.note_lost(device);
             return Health::Lost;
         }

@@ -66,16 +66,9 @@ impl Shared {
         Ok(())
     }
 
-    /// The highest value that others have promised to signal. `None` if there is no such value.
-    pub(crate) fn promised(&self) -> Option<u64> {
-        let last = *self.extras()?.promises().last.lock();
-        last.map(|last| last.upto)
-    }
-
-    /// True if `value` is one of the last values that others have promised to signal.
-    pub(crate) fn is_promised(&self, value: u64) -> bool {
-        let last = self.extras().map(|extras| *extras.promises().last.lock());
-        last.flatten().is_some_and(|last| last.covers(value))
+    /// The last values that others have promised to signal. `None` if there are none.
+    pub(crate) fn last_promise(&self) -> Option<Interval> {
+        *self.extras()?.promises().last.lock()
     }
 
     /// Checks that others have not signalled a value of `claim`, which this engine is to signal.
@@ -84,31 +77,24 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::Corrupted`], which has failed the timeline.
-    #[inline]
-    pub(crate) fn check_promises(&self, claim: Interval) -> Result<(), Box<Error>> {
-        match self.passed_by_others(claim) {
-            Some(found) => Err(Box::new(self.break_promise(found, claim))),
+    pub(crate) fn check_before_signal(&self, claim: Interval) -> Result<(), Box<Error>> {
+        match self.read_before_signal(claim) {
+            Some(found) => Err(Box::new(self.fail_passed_claim(found, claim))),
             None => Ok(()),
         }
     }
 
     /// The counter's value, if others have signalled a value of `claim`.
     ///
-    /// Same as [`Shared::check_promises`], for a caller that holds a lock.
-    #[inline]
-    pub(super) fn passed_by_others(&self, claim: Interval) -> Option<u64> {
+    /// Same as [`Shared::check_before_signal`], for a caller that holds a lock.
+    pub(super) fn read_before_signal(&self, claim: Interval) -> Option<u64> {
         if !self.ports().takes_promises() {
             return None;
         }
-        self.read_before_signal(claim)
-    }
-
-    #[inline(never)]
-    fn read_before_signal(&self, claim: Interval) -> Option<u64> {
-        let poll = || self.home().poll();
+        let read = || self.home().counter_value();
         // An error or the loss of the device shows at the next query.
-        let polled = call_backend(self.object(), "Port::poll", poll);
-        let found = polled.ok().flatten().filter(|&found| found != u64::MAX);
+        let read = call_backend(self.object(), "Port::counter_value", read);
+        let found = read.ok().flatten().filter(|&found| found != u64::MAX);
         let found = found.filter(|&found| found > claim.above || found >= claim.upto);
         if found.is_none() {
             let sent = &self.make_extras().promises().sent;
@@ -127,44 +113,40 @@ impl Shared {
         }
     }
 
-    /// The lowest claim of this engine that the counter at `value` has passed without its signal.
+    /// Fails the timeline if `polled` has passed a claim of this engine without its signal.
     ///
-    /// Call it after the poll that has returned `value`.
-    #[cold]
-    fn passed_claim(&self, value: u64) -> Option<Interval> {
-        let claims = self.lock_claims();
-        // After the lock, because a promise is made in this order: it is counted as a raw claim, is
-        // listed here, becomes pending, and is not counted any more. While a claim of the
-        // application's own submission is open, the counter may show its value.
-        if !self.is_signalled_outside() {
-            return None;
-        }
-        let sent = self.extras().map_or(0, |extras| {
-            let sent = &extras.promises().sent;
-            sent.load(Ordering::SeqCst)
-        });
-        let settled = self.pending().max(sent);
-        let mut open = claims.all().filter(|claim| claim.upto > settled);
-        open.next().filter(|claim| claim.above < value)
-    }
-
-    /// Fails the timeline if the counter at `found` has passed a claim of this engine. True then.
-    pub(super) fn has_broken_promise(&self, found: u64) -> bool {
-        if found <= self.pending() || !self.ports().takes_promises() {
+    /// Call it after the poll that has returned `polled`. True if the timeline has failed.
+    pub(super) fn check_after_poll(&self, polled: u64) -> bool {
+        if polled <= self.pending() || !self.ports().takes_promises() {
             return false;
         }
-        let passed = self.passed_claim(found);
+        let passed = {
+            let claims = self.lock_claims();
+            // After the lock, because a promise is made in this order: it is counted as a raw
+            // claim, is listed here, becomes pending, and is not counted any more. While a claim
+            // of the application's own submission is open, the counter may show its value.
+            if !self.is_signalled_outside() {
+                return false;
+            }
+            let sent = self.extras().map_or(0, |extras| {
+                let sent = &extras.promises().sent;
+                sent.load(Ordering::SeqCst)
+            });
+            let settled = self.pending().max(sent);
+            let mut open = claims.all().filter(|claim| claim.upto > settled);
+            open.next().filter(|claim| claim.above < polled)
+        };
         passed.is_some_and(|claim| {
-            let _failed = self.break_promise(found, claim);
+            let _failed = self.fail_passed_claim(polled, claim);
             true
         })
     }
 
     /// Fails the timeline below `claim`, because the counter stands at `found`.
     #[cold]
-    pub(super) fn break_promise(&self, found: u64, claim: Interval) -> Error {
-        // The counter is above this value, and all signals up to it were claimed or promised.
-        self.advance(claim.above);
+    pub(super) fn fail_passed_claim(&self, found: u64, claim: Interval) -> Error {
+        // All signals up to this value were claimed or promised.
+        self.advance_to_last(claim.above);
         let Interval { above, upto } = claim;
         let error = Error::Corrupted {
             counter: self.object().clone(),

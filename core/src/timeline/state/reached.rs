@@ -57,7 +57,7 @@ impl Shared {
         if outside
             && let Ok(Some(value)) = polled
             && value != u64::MAX
-            && self.has_broken_promise(value)
+            && self.check_after_poll(value)
         {
             return self.reached();
         }
@@ -101,7 +101,7 @@ impl Shared {
     fn handle_polled(&self, polled: Result<Option<u64>>) -> u64 {
         match polled {
             Ok(Some(u64::MAX)) => {
-                self.advance_to_last();
+                self.advance_to_last(u64::MAX);
                 self.fail_frozen(Arc::new(Error::device_lost(
                     self.object(),
                     "reading the counter",
@@ -116,7 +116,7 @@ impl Shared {
             }
             Ok(None) => {}
             Err(error) => {
-                self.advance_to_last();
+                self.advance_to_last(u64::MAX);
                 if let Some(lost) = self.ports().own_loss(&error) {
                     // The device's watching thread makes the missing signals, and no others.
                     self.fail_with_dependents(&lost.into_cause());
@@ -131,14 +131,14 @@ impl Shared {
         self.reached()
     }
 
-    /// Notes what is reached when a poll has failed, before the timeline fails (E1).
+    /// Notes what is reached, at most `most`, before the timeline fails (E1).
     ///
-    /// The failed poll may be of another port than the home. So the home is polled once more.
-    fn advance_to_last(&self) {
+    /// A failed poll may be of another port than the home. So the home is polled once more.
+    pub(super) fn advance_to_last(&self, most: u64) {
         let last = call_backend(self.object(), "Port::poll", || {
             Ok(self.ports().last_value())
         });
-        let value = last.unwrap_or(0);
+        let value = last.unwrap_or(0).min(most);
         self.advance(if self.held_index().is_queue_position() {
             value.min(self.promoted())
         } else {

@@ -214,9 +214,9 @@ impl Shared {
         }
         let above = self.reached();
         let claim = Interval { above, upto: value };
-        if let Some(found) = self.passed_by_others(claim) {
+        if let Some(found) = self.read_before_signal(claim) {
             drop(order);
-            return Err(self.break_promise(found, claim));
+            return Err(self.fail_passed_claim(found, claim));
         }
         self.time_by_host(value);
         // After a panic as after an error, no thread may wait for the claimed value forever.
