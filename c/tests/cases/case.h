@@ -58,7 +58,7 @@ static inline bool says(const char *part) { return strstr(sl_last_error(), part)
 #include <dirent.h>
 
 // Waits until the threads of the library have ended. What a thread that ends has in its hands is
-// no leak, but the leak sanitizer may call it one.
+// no leak, but the leak sanitizer may call it one. SANITIZED is the number of threads that stay.
 static inline void wait_for_threads(void) {
   for (int i = 0; i < 60000; i++) {
     int threads = 0;
@@ -67,7 +67,7 @@ static inline void wait_for_threads(void) {
       threads += task->d_name[0] != '.';
     }
     closedir(tasks);
-    if (threads == 1) {
+    if (threads == SANITIZED) {
       return;
     }
     struct timespec pause = {0, 1000000};
