@@ -17,6 +17,10 @@
 #ifndef SYNCLINE_HPP
 #define SYNCLINE_HPP
 
+#if __cplusplus < 201703L
+#error "syncline.hpp needs C++17: -std=c++17"
+#endif
+
 #include "syncline.h"
 
 #include <chrono>

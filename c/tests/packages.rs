@@ -1,4 +1,4 @@
-//! The examples build with CMake and with pkg-config, in place and against an installation.
+//! Programs build with CMake, which calls cargo, against an installation, and with pkg-config.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -28,103 +28,115 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// Builds the examples with CMake, and runs those that are called hello.
-fn examples(build: &Path, option: &str) {
-    let source = Path::new(ROOT).join("examples");
-    let mut configure = Command::new("cmake");
-    run(configure
-        .arg("-S")
-        .arg(source)
-        .arg("-B")
-        .arg(build)
-        .arg(option));
-    run(Command::new("cmake").arg("--build").arg(build));
-    for name in ["hello_c", "hello_cpp"] {
-        let text = run(&mut Command::new(build.join(name)));
-        assert!(text.contains("1 submission is held"), "{text}");
-        assert!(
-            text.contains("frame 42, and the timeline is at 2"),
-            "{text}"
-        );
-    }
+/// The compilers of C and C++ that programs are built with.
+const COMPILERS: [[&str; 2]; 2] = [["gcc", "g++"], ["clang", "clang++"]];
+
+fn runs(program: &Path) {
+    let text = run(&mut Command::new(program));
+    assert!(text.contains("1 submission is held"), "{text}");
+    let last = "frame 42, and the timeline is at 2";
+    assert!(text.contains(last), "{text}");
 }
 
-#[test]
-fn cmake_builds_the_examples_in_place_and_against_an_installation() {
-    let (place, build, prefix) = (folder("in-place"), folder("build"), folder("prefix"));
-    let library = format!("-DSYNCLINE_LIBRARY={}", library().display());
-    examples(&place, &library);
-    // An installation that was moved still works.
-    let first = prefix.join("first");
-    let mut configure = Command::new("cmake");
-    run(configure.args(["-S", ROOT, "-B"]).arg(&build).arg(&library));
-    run(Command::new("cmake")
-        .arg("--install")
-        .arg(&build)
-        .arg("--prefix")
-        .arg(&first));
-    let moved = prefix.join("moved");
-    std::fs::rename(&first, &moved).unwrap();
-    examples(
-        &folder("installed"),
-        &format!("-DCMAKE_PREFIX_PATH={}", moved.display()),
-    );
-    // pkg-config finds it, too.
-    let packages = walk(&moved, "syncline.pc").expect("it is installed");
-    let flags = run(Command::new("pkg-config")
-        .args(["--cflags", "--libs", "syncline"])
-        .env("PKG_CONFIG_PATH", packages.parent().unwrap()));
-    let program = prefix.join("hello");
-    run(Command::new("cc")
-        .arg(Path::new(ROOT).join("examples/hello.c"))
-        .arg("-o")
-        .arg(&program)
-        .args(flags.split_whitespace()));
-    let libraries = walk(&moved, "libsyncline_c.so").expect("it is installed");
-    let text = run(Command::new(&program).env("LD_LIBRARY_PATH", libraries.parent().unwrap()));
-    assert!(text.contains("frame 42"), "{text}");
-}
-
-/// The project of a program adds this folder, and cargo is called when it is built.
+/// Builds a project with the programs that are called hello by CMake, and runs both.
 ///
-/// A program in place of cargo checks the call and copies the library, which is built already.
-#[test]
-fn add_subdirectory_calls_cargo() {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    let (source, build) = (folder("adding"), folder("adding-build"));
-    let cargo = source.join("cargo");
-    let script = format!(
-        r#"#!/bin/sh
-set -e
-[ "$1 $2 $3 $4 $5 $6" = "build --release --locked --package syncline-c --target-dir" ]
-'{}' pkgid --offline --package "$5" >/dev/null
-mkdir -p "$7/release"
-cp '{}' "$7/release/"
-"#,
-        env!("CARGO"),
-        library().display()
-    );
-    std::fs::write(&cargo, script).unwrap();
-    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
+/// `line` brings the target in. They also run where they are installed.
+fn builds(build: &Path, line: &str, [c, cpp]: [&str; 2], option: &str) {
+    let source = build.with_extension("source");
+    std::fs::create_dir_all(&source).unwrap();
     let project = format!(
         "cmake_minimum_required(VERSION 3.16)\n\
-         project(Engine LANGUAGES C)\n\
-         add_subdirectory(\"{ROOT}\" syncline)\n\
+         project(Engine LANGUAGES C CXX)\n\
+         {line}\n\
+         set(CMAKE_INSTALL_RPATH \"$ORIGIN/../lib\")\n\
          add_executable(engine \"{ROOT}/examples/hello.c\")\n\
-         target_link_libraries(engine PRIVATE Syncline::syncline)\n"
+         add_executable(engine_cpp \"{ROOT}/examples/hello.cpp\")\n\
+         target_compile_features(engine_cpp PRIVATE cxx_std_17)\n\
+         foreach(name engine engine_cpp)\n\
+         target_link_libraries(${{name}} PRIVATE Syncline::syncline)\n\
+         install(TARGETS ${{name}} DESTINATION bin)\n\
+         endforeach()\n\
+         install(PROGRAMS $<TARGET_FILE:Syncline::syncline> DESTINATION lib)\n"
     );
     std::fs::write(source.join("CMakeLists.txt"), project).unwrap();
     let mut configure = Command::new("cmake");
-    run(configure
-        .arg("-S")
-        .arg(&source)
-        .arg("-B")
-        .arg(&build)
-        .arg(format!("-DSYNCLINE_CARGO={}", cargo.display())));
-    run(Command::new("cmake").arg("--build").arg(&build));
-    let text = run(&mut Command::new(build.join("engine")));
-    assert!(text.contains("frame 42"), "{text}");
+    configure.arg("-S").arg(&source).arg("-B").arg(build);
+    configure.arg(format!("-DCMAKE_C_COMPILER={c}"));
+    configure.arg(format!("-DCMAKE_CXX_COMPILER={cpp}"));
+    run(configure.arg(option));
+    cmake_build(build);
+    runs(&build.join("engine"));
+    runs(&build.join("engine_cpp"));
+    let installed = build.join("installed");
+    cmake_install(build, &installed);
+    runs(&installed.join("bin/engine"));
+    runs(&installed.join("bin/engine_cpp"));
+}
+
+fn cmake_build(build: &Path) {
+    let mut cmake = Command::new("cmake");
+    run(cmake
+        .env("CARGO_NET_OFFLINE", "true")
+        .arg("--build")
+        .arg(build));
+}
+
+fn cmake_install(build: &Path, prefix: &Path) {
+    let mut cmake = Command::new("cmake");
+    run(cmake
+        .arg("--install")
+        .arg(build)
+        .arg("--prefix")
+        .arg(prefix));
+}
+
+/// What `docs/c.md` says under *Build*.
+///
+/// Cargo builds the library. Programs use the folder, an installation that was moved, or
+/// pkg-config.
+#[test]
+fn cmake_calls_cargo_and_programs_find_the_library() {
+    // It stays, so that cargo builds the library again only if it has changed.
+    let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cargo-of-cmake");
+    std::fs::create_dir_all(&cargo).unwrap();
+    let with_cargo = |build: &Path| {
+        std::fs::create_dir_all(build).unwrap();
+        std::os::unix::fs::symlink(&cargo, build.join("cargo")).unwrap();
+    };
+    let (build, prefix) = (folder("build"), folder("prefix"));
+    with_cargo(&build);
+    run(Command::new("cmake").args(["-S", ROOT, "-B"]).arg(&build));
+    cmake_build(&build);
+    cmake_install(&build, &prefix.join("first"));
+    let moved = prefix.join("moved");
+    std::fs::rename(prefix.join("first"), &moved).unwrap();
+    let packages = walk(&moved, "syncline.pc").expect("it is installed");
+    for compilers in COMPILERS {
+        let added = folder(&format!("added-{}", compilers[0]));
+        with_cargo(&added.join("syncline"));
+        let line = format!("add_subdirectory(\"{ROOT}\" syncline)");
+        builds(&added, &line, compilers, "-Wno-dev");
+        let found = folder(&format!("found-{}", compilers[0]));
+        let line = "find_package(Syncline 0.2 QUIET)\n\
+                    if(Syncline_FOUND)\nmessage(FATAL_ERROR \"of another version\")\nendif()\n\
+                    find_package(Syncline 0.1 REQUIRED)";
+        let option = format!("-DCMAKE_PREFIX_PATH={}", moved.display());
+        builds(&found, line, compilers, &option);
+        let sources = [("hello.c", "c11"), ("hello.cpp", "c++17")];
+        for (compiler, (source, standard)) in compilers.iter().zip(sources) {
+            // As a shell does it.
+            let program = prefix.join(format!("{compiler}-{source}"));
+            let line = format!(
+                "{compiler} -std={standard} '{ROOT}/examples/{source}' -o '{}' $(pkg-config --cflags --libs syncline) \
+                 -Wl,-rpath,$(pkg-config --variable=libdir syncline)",
+                program.display(),
+            );
+            let mut shell = Command::new("sh");
+            shell.env("PKG_CONFIG_PATH", packages.parent().unwrap());
+            run(shell.args(["-ec", &line]));
+            runs(&program);
+        }
+    }
 }
 
 /// The file with this name under a folder.
