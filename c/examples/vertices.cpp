@@ -1,12 +1,13 @@
 // CUDA writes the vertices of a wave, and Vulkan draws them from the same memory.
 //
-// The engine has a VkDevice of its own, and calls vkQueueSubmit itself. What synchronizes or
-// shares is in this file, in the parts 1 to 3. Nothing of that is in vulkan_setup.c, wave_draw.c
-// and wave_ptx.cpp.
+// The engine has a VkDevice of its own, and calls vkQueueSubmit itself (claim.hpp). What else
+// synchronizes or shares is in this file, in the parts 1 and 2. Nothing of that is in
+// vulkan_setup.c, wave_draw.c and wave_ptx.cpp.
 //
 // Usage: vertices [--no-sync] [FRAMES] [PICTURE.ppm]. With --no-sync the waits between CUDA and
 // Vulkan are left out, and the pictures are wrong.
 
+#include "claim.hpp"
 #include "wave.h"
 #include "wave_draw.h"
 
@@ -94,39 +95,7 @@ static void simulate(const Shared &shared, std::uint64_t n, syncline::Point free
       shared.written.at(n));
 }
 
-// 3. The engine's own submission of frame n, which waits for `ready` and signals "drawn".
-static void draw(const engine &own, const Shared &shared, std::uint64_t n,
-                 const syncline::Point *ready, VkCommandBuffer commands) {
-  auto claim = shared.drawn.claim(n); // from here on, nothing else may signal this value
-  need(claim.wait_ready(limit));
-  VkSemaphore wait{}, signal = shared.drawn.vk_semaphore(shared.vulkan);
-  if (ready != nullptr) {
-    need(ready->wait_pending(limit)); // the kernel is with CUDA, and need not have run
-    wait = shared.written.vk_semaphore(shared.vulkan);
-  }
-  const std::uint32_t waits = ready != nullptr ? 1 : 0;
-  const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
-  VkTimelineSemaphoreSubmitInfo values{};
-  values.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
-  values.waitSemaphoreValueCount = waits;
-  values.pWaitSemaphoreValues = &n;
-  values.signalSemaphoreValueCount = 1;
-  values.pSignalSemaphoreValues = &n;
-  VkSubmitInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
-  info.pNext = &values;
-  info.waitSemaphoreCount = waits;
-  info.pWaitSemaphores = &wait;
-  info.pWaitDstStageMask = &stage;
-  info.commandBufferCount = 1;
-  info.pCommandBuffers = &commands;
-  info.signalSemaphoreCount = 1;
-  info.pSignalSemaphores = &signal;
-  VULKAN(vkQueueSubmit(own.queue, 1, &info, VK_NULL_HANDLE));
-  claim.submitted(shared.vulkan);
-}
-
-// 4. The expected picture, computed by the host.
+// 3. The expected picture, computed by the host.
 
 static int wave(std::uint32_t phase) {
   const int step = static_cast<int>(phase & 511);
@@ -187,9 +156,10 @@ static std::uint64_t play(const engine &own, const Shared &shared, std::uint64_t
     }
     if (n <= frames) {
       // Without the waits both may run in any order. --no-sync takes the worst one.
-      const auto ready = shared.written.at(n);
       simulate(shared, n, shared.drawn.at(sync ? n - 1 : n));
-      draw(own, shared, n, sync ? &ready : nullptr, commands[n % slots]);
+      const auto ready = shared.written.at(sync ? n : 0);
+      need(submit_claimed(shared.vulkan, own.queue, ready, shared.drawn, n, commands[n % slots],
+                          limit));
     }
   }
   need(shared.simulate.idle(limit));

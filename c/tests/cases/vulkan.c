@@ -1,5 +1,6 @@
 // Cases on an adopted VkDevice, for each physical device of the machine.
 
+#include "../../examples/claim.h"
 #include "engine.h"
 
 #include <pthread.h>
@@ -380,6 +381,25 @@ static void others(void) {
   vkDestroySemaphore(own.device, semaphore, NULL);
 }
 
+// T2: what docs/c.md shows of claims.
+static void claims_of_the_document(void) {
+  sl_timeline made = line("made"), drawn = line("drawn"), gate = line("gate");
+  VkCommandBuffer commands = begin(&own);
+  MUST(vkEndCommandBuffer(commands));
+  sl_point go = at(gate, 1), ready = at(made, 1), end = at(drawn, 1);
+  CHECK("Q2", SUBMIT(queue, NULL, WAIT(go), SIGNAL(ready)) == SL_SUCCESS);
+  // Its signal is held, so the wait must not go to the driver. Then the value is free again.
+  CHECK("T10", submit_claimed(device, queue, ready, end, commands, SECOND / 100) ==
+                   SL_ERROR_TIMED_OUT);
+  CHECK("Q2", sl_timeline_signal(gate, 1) == SL_SUCCESS);
+  CHECK("T2", submit_claimed(device, queue, ready, end, commands, LONG) == SL_SUCCESS);
+  CHECK("T2", sl_point_wait(end, LONG) == SL_SUCCESS);
+  CHECK("T2", submit_claimed(device, queue, ready, end, commands, LONG) == SL_ERROR_INVALID_VALUE);
+  vkFreeCommandBuffers(own.device, own.pool, 1, &commands);
+  CHECK("free", sl_timeline_free(made) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
+  CHECK("free", sl_timeline_free(gate) == SL_SUCCESS);
+}
+
 // X8: commands of the program fill memory that the host reads.
 typedef struct {
   data data;
@@ -493,6 +513,7 @@ static void cases(void) {
   locked();
   freed_claim();
   claims();
+  claims_of_the_document();
   others();
   memory();
   both();
