@@ -191,6 +191,34 @@ static void reentrant(void) {
   CHECK("Q6", sl_queue_idle(queue, LONG) == SL_SUCCESS && inner == SL_SUCCESS);
 }
 
+static sl_device device_of_work;
+static sl_queue queue_of_work;
+static sl_timeline line_of_work;
+
+static int32_t frees_all(void *data) {
+  bool freed = sl_queue_free(queue_of_work) == SL_SUCCESS &&
+               sl_device_free(device_of_work) == SL_SUCCESS &&
+               sl_timeline_free(line_of_work) == SL_SUCCESS;
+  return freed ? work(data) : 1;
+}
+
+// Work may free the last handles of its own queue, device and timeline. It still signals.
+static void frees_its_own(void) {
+  sl_timeline other;
+  counts data = {0};
+  CHECK("D1", sl_device_open_host(&device_of_work) == SL_SUCCESS);
+  CHECK("Q6", sl_queue_open(device_of_work, SL_QUEUE_COMPUTE, "own", &queue_of_work) == SL_SUCCESS);
+  CHECK("T1", sl_timeline_make(device_of_work, "own", 0, &line_of_work) == SL_SUCCESS);
+  CHECK("T9", sl_timeline_clone(line_of_work, &other) == SL_SUCCESS);
+  sl_point signal = at(line_of_work, 1);
+  CHECK("Q6", SUBMIT(queue_of_work, NULL, SIGNAL(signal), .host_work = frees_all, .data = &data,
+                     .free = free_counts) == SL_SUCCESS);
+  CHECK("Q6", sl_point_wait(at(other, 1), LONG) == SL_SUCCESS);
+  CHECK("Q6", freed_once(&data) && data.called == 1);
+  CHECK("free", sl_queue_free(queue_of_work) == SL_ERROR_INVALID_HANDLE);
+  CHECK("free", sl_timeline_free(other) == SL_SUCCESS);
+}
+
 // Handles: freed, null, and of another kind. Arguments: null, and not UTF-8.
 static void handles(void) {
   sl_timeline one = line("one"), two = {0};
@@ -576,6 +604,7 @@ int main(void) {
   refused();
   empty();
   reentrant();
+  frees_its_own();
   handles();
   misaligned();
   cancelled();

@@ -113,9 +113,18 @@ static void call_inside(void) {
   depth--;
 }
 
+typedef struct {
+  atomic_int called;
+  uint64_t value;
+} work_data;
+
 static int32_t work(void *data) {
+  work_data *own = data;
+  if (own->called++ != 0) {
+    CHECK("Q6", !"work is called once at most");
+  }
   call_inside();
-  return *(uint64_t *)data % 16 == 0 ? 1 : 0;
+  return own->value % 16 == 0 ? 1 : 0;
 }
 
 static void drop(void *data) {
@@ -125,8 +134,8 @@ static void drop(void *data) {
 }
 
 static void *new_data(void) {
-  uint64_t *data = malloc(sizeof *data);
-  *data = any(1000);
+  work_data *data = calloc(1, sizeof *data);
+  data->value = any(1000);
   made++;
   return data;
 }
