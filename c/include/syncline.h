@@ -12,6 +12,11 @@
 // Lists have as many elements as their counts say, and live during the call. Results through
 // pointers are written only if the call succeeds.
 //
+// A function blocks only if its comment says so. The comment also names the errors that are its
+// own. Besides, a null or misaligned pointer gives SL_ERROR_INVALID_ARGUMENT, a driver that refuses
+// a call SL_ERROR_DRIVER, a lost device SL_ERROR_DEVICE_LOST, and an object of the parent process
+// SL_ERROR_MADE_BEFORE_FORK.
+//
 // When the last handle of a timeline is freed, waits for values that nothing has claimed end with
 // SL_ERROR_CANCELLED. So keep a timeline until everything that waits for it has ended.
 //
@@ -602,6 +607,9 @@ sl_result sl_device_get_info(sl_device device, sl_device_info *info);
 sl_result sl_device_check(sl_device device);
 
 // Frees a handle of a device. The device lives until all that was made with it is freed.
+//
+// Then the call that frees the last part closes the device, and may block until the driver is
+// idle.
 sl_result sl_device_free(sl_device device);
 
 // Tells what to create a VkDevice with, so that sl_device_adopt_vulkan can use all of it.
@@ -756,13 +764,15 @@ sl_result sl_queue_open(sl_device device, uint32_t kind, const char *label, sl_q
 
 // Blocks until a queue has finished all of its submissions, at most `nanoseconds`.
 //
-// What the submissions kept is freed then: the free functions of their data have been called. Do
-// not call it from a callback of the queue.
+// What the submissions kept is freed then: the free functions of their data have been called. A
+// submission that was skipped counts as finished. SL_ERROR_TIMED_OUT after that time, also in a
+// callback of the queue, which must not call it.
 sl_result sl_queue_idle(sl_queue queue, uint64_t nanoseconds);
 
 // Blocks until all submissions of a queue are with the driver, at most `nanoseconds`.
 //
-// What the program gives to the driver itself then comes behind them.
+// What the program gives to the driver itself then comes behind them. SL_ERROR_TIMED_OUT after
+// that time.
 sl_result sl_queue_settle(sl_queue queue, uint64_t nanoseconds);
 
 // The number of submissions of a queue that are held on the host. Does not block.
@@ -798,15 +808,15 @@ const char *sl_mechanism_name(uint32_t mechanism);
 // Links two devices of one GPU natively: signals pass between them without a host thread.
 //
 // Both directions are linked. SL_ERROR_UNSUPPORTED if the devices cannot share a timeline; the
-// text says why. May make driver calls, and does not wait for a device. Free the link with
-// sl_link_free.
+// text says why. May block for milliseconds in driver calls, and does not wait for a device. Free
+// the link with sl_link_free.
 sl_result sl_link_share(sl_device left, sl_device right, sl_link *link);
 
 // Links any two devices: natively if they can be, and else through the host.
 //
 // sl_link_mechanism and sl_link_why tell which, and why. Pass the Vulkan device first if you make
-// submissions of your own to it: then every timeline of the link is a VkSemaphore. Free the link
-// with sl_link_free.
+// submissions of your own to it: then every timeline of the link is a VkSemaphore. May block as
+// sl_link_share. Free the link with sl_link_free.
 sl_result sl_link_connect(sl_device left, sl_device right, sl_link *link);
 
 // How the devices of a link synchronize, as an sl_mechanism.
@@ -835,7 +845,7 @@ sl_result sl_link_free(sl_link link);
 //
 // Queues of other devices may wait for it and signal it, through the host. sl_link_timeline makes
 // one for two devices, without the host if possible. `label` is a name for error texts, or null.
-// Free the timeline with sl_timeline_free.
+// Free the timeline with sl_timeline_free. SL_ERROR_INVALID_VALUE if `initial` is UINT64_MAX.
 sl_result sl_timeline_make(sl_device device,
                            const char *label,
                            uint64_t initial,
@@ -870,14 +880,21 @@ sl_result sl_point_vk_semaphore(sl_point point, sl_device device, VkSemaphore *s
 // Signals a value from the host. It must be above the present one, and not claimed.
 //
 // Submissions that were held for the value go to their drivers on the calling thread.
+// SL_ERROR_INVALID_VALUE for another value, SL_ERROR_FAILED if the timeline has failed, and
+// SL_ERROR_UNSUPPORTED if another process signals the timeline.
 sl_result sl_timeline_signal(sl_timeline timeline, uint64_t value);
 
 // Fails a timeline: all present and later waits for values that are not reached end with an error.
+//
+// Submissions that wait for it are skipped on the calling thread. SL_ERROR_UNSUPPORTED if another
+// process signals the timeline.
 //
 // `reason` is null, or a text that ends with a zero byte. It is in the error of the waits.
 sl_result sl_timeline_fail(sl_timeline timeline, const char *reason);
 
 // The value that a timeline has reached. Asks the driver.
+//
+// SL_ERROR_UNSUPPORTED if this process only signals the timeline (SL_ACCESS_SIGNAL).
 sl_result sl_timeline_value(sl_timeline timeline, uint64_t *value);
 
 // Frees a handle of a timeline.
@@ -887,7 +904,7 @@ sl_result sl_timeline_value(sl_timeline timeline, uint64_t *value);
 // block for up to 50 ms.
 sl_result sl_timeline_free(sl_timeline timeline);
 
-// Whether a point is reached. Does not block.
+// Whether a point is reached. SL_ERROR_FAILED if it never will be.
 sl_result sl_point_is_reached(sl_point point, bool *reached);
 
 // Whether the signal of a point is with its driver, so that a driver may wait for it.
@@ -895,16 +912,22 @@ sl_result sl_point_is_pending(sl_point point, bool *pending);
 
 // Blocks until a point is reached, at most `nanoseconds`.
 //
-// The text of a time-out names the signals that are missing and what they wait for.
+// SL_ERROR_TIMED_OUT after that time; the text names the signals that are missing, and what they
+// wait for. SL_ERROR_FAILED if the timeline fails before, and SL_ERROR_CANCELLED if nothing can
+// signal the value any more.
 sl_result sl_point_wait(sl_point point, uint64_t nanoseconds);
 
 // Blocks until the signal of a point is with its driver, at most `nanoseconds`.
+//
+// Same errors as sl_point_wait.
 sl_result sl_point_wait_pending(sl_point point, uint64_t nanoseconds);
 
-// Blocks until all points are reached, at most `nanoseconds`.
+// Blocks until all points are reached, at most `nanoseconds`. Same errors as sl_point_wait.
 sl_result sl_wait_all(const sl_point *points, size_t count, uint64_t nanoseconds);
 
 // Blocks until one of the points is reached, at most `nanoseconds`. `index` is its place.
+//
+// Same errors as sl_point_wait, and SL_ERROR_DEADLOCK for an empty list.
 sl_result sl_wait_any(const sl_point *points, size_t count, uint64_t nanoseconds, size_t *index);
 
 // Claims a value for a submission that the program makes itself.
@@ -925,7 +948,7 @@ sl_result sl_claim_predecessor(sl_claim claim, uint64_t *value);
 // Blocks until the predecessor of a claim is pending, at most `nanoseconds`.
 //
 // Then the program's submission may go to the driver. If it goes earlier, the signals could come
-// out of order.
+// out of order. Same errors as sl_point_wait.
 sl_result sl_claim_wait_ready(sl_claim claim, uint64_t nanoseconds);
 
 // Says that the submission of a claim is with the driver of `device`. Its value is pending now.
@@ -1046,6 +1069,8 @@ sl_result sl_queue_wait_fence(sl_queue queue, sl_fence fence);
 sl_result sl_fence_is_complete(sl_fence fence, bool *complete);
 
 // Blocks until the record that a fence holds at the call is complete, at most `nanoseconds`.
+//
+// Same errors as sl_point_wait.
 sl_result sl_fence_wait(sl_fence fence, uint64_t nanoseconds);
 
 // The time on the device from one fence to another, in nanoseconds. Does not block.
@@ -1057,23 +1082,23 @@ sl_result sl_fence_elapsed(sl_fence start, sl_fence end, int64_t *nanoseconds);
 
 // The time of a fence's last record on the host's clock, CLOCK_MONOTONIC.
 //
-// The fence has SL_TIMING_CLOCK, and is recorded and complete. May sample the device's clock,
-// which takes about a millisecond. A Vulkan driver that does not read CLOCK_MONOTONIC gives
-// CLOCK_MONOTONIC_RAW.
+// The fence has SL_TIMING_CLOCK, and is recorded and complete. Same errors as sl_fence_elapsed.
+// May block for about a millisecond to sample the device's clock. A Vulkan driver that does not
+// read CLOCK_MONOTONIC gives CLOCK_MONOTONIC_RAW.
 sl_result sl_fence_time(sl_fence fence, sl_time *time);
 
 // The interval between two fences with SL_TIMING_CLOCK, which may be of different devices.
 //
 // Its error is smaller than that of the difference of two sl_fence_time if both are of one clock,
-// as those of CUDA and Vulkan on one GPU may be. May sample the clocks, which takes about a
-// millisecond.
+// as those of CUDA and Vulkan on one GPU may be. May block for about a millisecond to sample the
+// clocks. Same errors as sl_fence_elapsed.
 sl_result sl_fence_since(sl_fence start, sl_fence end, sl_time *time);
 
 // The time at which a point was reached, on the host's clock, as sl_fence_time gives it.
 //
-// The timeline was made by sl_timeline_make_clocked. SL_ERROR_NOT_READY before the point is
-// reached, and SL_ERROR_NO_TIME if its signal has no time: it was a claim, it is the initial
-// value, or it was too long ago.
+// The timeline was made by sl_timeline_make_clocked. May block for about a millisecond.
+// SL_ERROR_NOT_READY before the point is reached, and SL_ERROR_NO_TIME if its signal has no time:
+// it was a claim, it is the initial value, or it was too long ago.
 sl_result sl_point_time(sl_point point, sl_time *time);
 
 // Frees a handle of a fence. Waits for it stay.
@@ -1100,19 +1125,21 @@ sl_result sl_notification_free(sl_notification notification);
 //
 // `bytes` is a multiple of 4. It is one allocation: Vulkan or CUDA exports it, or one of the
 // devices is the host. Order all accesses with timelines of the link. Free both views with
-// sl_buffer_free; the last one frees the memory, once no submission uses it. May take
+// sl_buffer_free; the last one frees the memory, once no submission uses it. May block for
 // milliseconds. SL_ERROR_UNSUPPORTED if the devices have no memory in common: make two by
 // sl_buffer_make, and copy with sl_buffer_copy.
 sl_result sl_link_buffer(sl_link link, uint64_t bytes, sl_buffer *left, sl_buffer *right);
 
 // Makes memory of a device that the host can address, filled with zeroes.
 //
-// `bytes` is a multiple of 4. Free it with sl_buffer_free. May take milliseconds.
+// `bytes` is a multiple of 4. Free it with sl_buffer_free. May block for milliseconds.
+// SL_ERROR_UNSUPPORTED for another size, or one that there is no memory for.
 sl_result sl_buffer_make(sl_device device, uint64_t bytes, sl_buffer *buffer);
 
 // Makes a view of a range of a buffer, which keeps its memory. Free it with sl_buffer_free.
 //
-// `offset` and `bytes` are multiples of 4.
+// `offset` and `bytes` are multiples of 4. SL_ERROR_UNSUPPORTED for a range that the buffer does
+// not have.
 sl_result sl_buffer_view(sl_buffer buffer, uint64_t offset, uint64_t bytes, sl_buffer *view);
 
 // Reads the raw handles of a buffer. They are valid while a handle of the buffer lives.
@@ -1123,8 +1150,9 @@ sl_result sl_buffer_get_info(sl_buffer buffer, sl_buffer_info *info);
 
 // Copies a buffer to another one on the calling thread. The host can address both.
 //
-// It orders nothing: wait for the writes before, and submit the reads after. The buffers are
-// equally large.
+// It orders nothing: wait for the writes before, and submit the reads after. Blocks while it
+// copies. SL_ERROR_INVALID_ARGUMENT if the buffers are not equally large, and
+// SL_ERROR_UNSUPPORTED if the host cannot address one of them.
 sl_result sl_buffer_copy(sl_buffer from, sl_buffer to);
 
 // The barrier with which commands of the program acquire a buffer from CUDA or another VkDevice.
@@ -1150,7 +1178,7 @@ sl_result sl_buffer_free(sl_buffer buffer);
 // Makes an image that both devices of a link use, and a view of it for each.
 //
 // Vulkan makes it in memory of its own, and the other device imports it. Its contents are
-// undefined: the first acquire discards them. Free both views with sl_image_free. May take
+// undefined: the first acquire discards them. Free both views with sl_image_free. May block for
 // milliseconds. SL_ERROR_UNSUPPORTED names the property that the devices do not share.
 sl_result sl_link_image(sl_link link, const sl_image_info *info, sl_image *left, sl_image *right);
 
@@ -1252,7 +1280,7 @@ sl_result sl_allocation_free(sl_allocation allocation);
 //
 // The other device imports each allocation once, if its buffers are next to each other in the
 // list. `left` and `right` have `count` elements, which get the views of the link's devices. Free
-// each of them with sl_buffer_free. All views keep the memory. May take milliseconds.
+// each of them with sl_buffer_free. All views keep the memory. May block for milliseconds.
 // SL_ERROR_UNSUPPORTED for memory that is dedicated or not exportable, for an offset or size that
 // is no multiple of 4, and if the other device cannot import the memory.
 //
@@ -1266,8 +1294,8 @@ sl_result sl_link_share_buffers(sl_link link,
 // Shares an adopted image with the other device of a link, and makes a view for both.
 //
 // The other device imports the allocation. Free both views with sl_image_free. They keep the
-// memory. May take milliseconds. SL_ERROR_UNSUPPORTED for memory that is not exportable, and if
-// the other device cannot import it.
+// memory. May block for milliseconds. SL_ERROR_UNSUPPORTED for memory that is not exportable, and
+// if the other device cannot import it.
 sl_result sl_link_share_image(sl_link link, sl_image image, sl_image *left, sl_image *right);
 
 // Makes a Unix socket at a path, to which other processes connect (sl_endpoint_connect).

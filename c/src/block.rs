@@ -170,7 +170,7 @@ pub extern "C" fn sl_allocation_free(allocation: sl_allocation) -> sl_result {
 ///
 /// The other device imports each allocation once, if its buffers are next to each other in the
 /// list. `left` and `right` have `count` elements, which get the views of the link's devices. Free
-/// each of them with sl_buffer_free. All views keep the memory. May take milliseconds.
+/// each of them with sl_buffer_free. All views keep the memory. May block for milliseconds.
 /// SL_ERROR_UNSUPPORTED for memory that is dedicated or not exportable, for an offset or size that
 /// is no multiple of 4, and if the other device cannot import the memory.
 ///
@@ -214,8 +214,8 @@ pub unsafe extern "C" fn sl_link_share_buffers(
 /// Shares an adopted image with the other device of a link, and makes a view for both.
 ///
 /// The other device imports the allocation. Free both views with sl_image_free. They keep the
-/// memory. May take milliseconds. SL_ERROR_UNSUPPORTED for memory that is not exportable, and if
-/// the other device cannot import it.
+/// memory. May block for milliseconds. SL_ERROR_UNSUPPORTED for memory that is not exportable, and
+/// if the other device cannot import it.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_link_share_image(
     link: sl_link,

@@ -77,7 +77,7 @@ pub extern "C" fn sl_claim_predecessor(claim: sl_claim, value: *mut u64) -> sl_r
 /// Blocks until the predecessor of a claim is pending, at most `nanoseconds`.
 ///
 /// Then the program's submission may go to the driver. If it goes earlier, the signals could come
-/// out of order.
+/// out of order. Same errors as sl_point_wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_claim_wait_ready(claim: sl_claim, nanoseconds: u64) -> sl_result {
     call(|| {

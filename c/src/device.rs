@@ -168,6 +168,9 @@ pub extern "C" fn sl_device_check(device: sl_device) -> sl_result {
 }
 
 /// Frees a handle of a device. The device lives until all that was made with it is freed.
+///
+/// Then the call that frees the last part closes the device, and may block until the driver is
+/// idle.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_device_free(device: sl_device) -> sl_result {
     call(|| device.free())

@@ -124,6 +124,8 @@ pub extern "C" fn sl_fence_is_complete(fence: sl_fence, complete: *mut bool) -> 
 }
 
 /// Blocks until the record that a fence holds at the call is complete, at most `nanoseconds`.
+///
+/// Same errors as sl_point_wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_fence_wait(fence: sl_fence, nanoseconds: u64) -> sl_result {
     call(|| Ok(fence.get()?.wait(limit(nanoseconds))?))
@@ -150,9 +152,9 @@ pub extern "C" fn sl_fence_elapsed(
 
 /// The time of a fence's last record on the host's clock, CLOCK_MONOTONIC.
 ///
-/// The fence has SL_TIMING_CLOCK, and is recorded and complete. May sample the device's clock,
-/// which takes about a millisecond. A Vulkan driver that does not read CLOCK_MONOTONIC gives
-/// CLOCK_MONOTONIC_RAW.
+/// The fence has SL_TIMING_CLOCK, and is recorded and complete. Same errors as sl_fence_elapsed.
+/// May block for about a millisecond to sample the device's clock. A Vulkan driver that does not
+/// read CLOCK_MONOTONIC gives CLOCK_MONOTONIC_RAW.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_fence_time(fence: sl_fence, time: *mut sl_time) -> sl_result {
     call(|| {
@@ -169,8 +171,8 @@ pub extern "C" fn sl_fence_time(fence: sl_fence, time: *mut sl_time) -> sl_resul
 /// The interval between two fences with SL_TIMING_CLOCK, which may be of different devices.
 ///
 /// Its error is smaller than that of the difference of two sl_fence_time if both are of one clock,
-/// as those of CUDA and Vulkan on one GPU may be. May sample the clocks, which takes about a
-/// millisecond.
+/// as those of CUDA and Vulkan on one GPU may be. May block for about a millisecond to sample the
+/// clocks. Same errors as sl_fence_elapsed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_fence_since(start: sl_fence, end: sl_fence, time: *mut sl_time) -> sl_result {
     call(|| {
@@ -186,9 +188,9 @@ pub extern "C" fn sl_fence_since(start: sl_fence, end: sl_fence, time: *mut sl_t
 
 /// The time at which a point was reached, on the host's clock, as sl_fence_time gives it.
 ///
-/// The timeline was made by sl_timeline_make_clocked. SL_ERROR_NOT_READY before the point is
-/// reached, and SL_ERROR_NO_TIME if its signal has no time: it was a claim, it is the initial
-/// value, or it was too long ago.
+/// The timeline was made by sl_timeline_make_clocked. May block for about a millisecond.
+/// SL_ERROR_NOT_READY before the point is reached, and SL_ERROR_NO_TIME if its signal has no time:
+/// it was a claim, it is the initial value, or it was too long ago.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_point_time(point: sl_point, time: *mut sl_time) -> sl_result {
     call(|| {

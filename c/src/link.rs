@@ -68,8 +68,8 @@ pub extern "C" fn sl_mechanism_name(mechanism: u32) -> *const c_char {
 /// Links two devices of one GPU natively: signals pass between them without a host thread.
 ///
 /// Both directions are linked. SL_ERROR_UNSUPPORTED if the devices cannot share a timeline; the
-/// text says why. May make driver calls, and does not wait for a device. Free the link with
-/// sl_link_free.
+/// text says why. May block for milliseconds in driver calls, and does not wait for a device. Free
+/// the link with sl_link_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_link_share(
     left: sl_device,
@@ -87,8 +87,8 @@ pub extern "C" fn sl_link_share(
 /// Links any two devices: natively if they can be, and else through the host.
 ///
 /// sl_link_mechanism and sl_link_why tell which, and why. Pass the Vulkan device first if you make
-/// submissions of your own to it: then every timeline of the link is a VkSemaphore. Free the link
-/// with sl_link_free.
+/// submissions of your own to it: then every timeline of the link is a VkSemaphore. May block as
+/// sl_link_share. Free the link with sl_link_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_link_connect(
     left: sl_device,

@@ -86,7 +86,7 @@ pub enum sl_contents {
 ///
 /// `bytes` is a multiple of 4. It is one allocation: Vulkan or CUDA exports it, or one of the
 /// devices is the host. Order all accesses with timelines of the link. Free both views with
-/// sl_buffer_free; the last one frees the memory, once no submission uses it. May take
+/// sl_buffer_free; the last one frees the memory, once no submission uses it. May block for
 /// milliseconds. SL_ERROR_UNSUPPORTED if the devices have no memory in common: make two by
 /// sl_buffer_make, and copy with sl_buffer_copy.
 #[unsafe(no_mangle)]
@@ -107,7 +107,8 @@ pub extern "C" fn sl_link_buffer(
 
 /// Makes memory of a device that the host can address, filled with zeroes.
 ///
-/// `bytes` is a multiple of 4. Free it with sl_buffer_free. May take milliseconds.
+/// `bytes` is a multiple of 4. Free it with sl_buffer_free. May block for milliseconds.
+/// SL_ERROR_UNSUPPORTED for another size, or one that there is no memory for.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_buffer_make(
     device: sl_device,
@@ -124,7 +125,8 @@ pub extern "C" fn sl_buffer_make(
 
 /// Makes a view of a range of a buffer, which keeps its memory. Free it with sl_buffer_free.
 ///
-/// `offset` and `bytes` are multiples of 4.
+/// `offset` and `bytes` are multiples of 4. SL_ERROR_UNSUPPORTED for a range that the buffer does
+/// not have.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_buffer_view(
     buffer: sl_buffer,
@@ -180,8 +182,9 @@ pub unsafe extern "C" fn sl_buffer_get_info(
 
 /// Copies a buffer to another one on the calling thread. The host can address both.
 ///
-/// It orders nothing: wait for the writes before, and submit the reads after. The buffers are
-/// equally large.
+/// It orders nothing: wait for the writes before, and submit the reads after. Blocks while it
+/// copies. SL_ERROR_INVALID_ARGUMENT if the buffers are not equally large, and
+/// SL_ERROR_UNSUPPORTED if the host cannot address one of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_buffer_copy(from: sl_buffer, to: sl_buffer) -> sl_result {
     call(|| {
@@ -315,7 +318,7 @@ pub extern "C" fn sl_buffer_free(buffer: sl_buffer) -> sl_result {
 /// Makes an image that both devices of a link use, and a view of it for each.
 ///
 /// Vulkan makes it in memory of its own, and the other device imports it. Its contents are
-/// undefined: the first acquire discards them. Free both views with sl_image_free. May take
+/// undefined: the first acquire discards them. Free both views with sl_image_free. May block for
 /// milliseconds. SL_ERROR_UNSUPPORTED names the property that the devices do not share.
 ///
 /// # Safety

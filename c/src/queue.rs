@@ -54,8 +54,9 @@ pub unsafe extern "C" fn sl_queue_open(
 
 /// Blocks until a queue has finished all of its submissions, at most `nanoseconds`.
 ///
-/// What the submissions kept is freed then: the free functions of their data have been called. Do
-/// not call it from a callback of the queue.
+/// What the submissions kept is freed then: the free functions of their data have been called. A
+/// submission that was skipped counts as finished. SL_ERROR_TIMED_OUT after that time, also in a
+/// callback of the queue, which must not call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_queue_idle(queue: sl_queue, nanoseconds: u64) -> sl_result {
     call(|| Ok(queue.get()?.idle(limit(nanoseconds))?))
@@ -63,7 +64,8 @@ pub extern "C" fn sl_queue_idle(queue: sl_queue, nanoseconds: u64) -> sl_result 
 
 /// Blocks until all submissions of a queue are with the driver, at most `nanoseconds`.
 ///
-/// What the program gives to the driver itself then comes behind them.
+/// What the program gives to the driver itself then comes behind them. SL_ERROR_TIMED_OUT after
+/// that time.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_queue_settle(queue: sl_queue, nanoseconds: u64) -> sl_result {
     call(|| Ok(queue.get()?.settle(limit(nanoseconds))?))

@@ -188,7 +188,7 @@ impl Signals {
 ///
 /// Queues of other devices may wait for it and signal it, through the host. sl_link_timeline makes
 /// one for two devices, without the host if possible. `label` is a name for error texts, or null.
-/// Free the timeline with sl_timeline_free.
+/// Free the timeline with sl_timeline_free. SL_ERROR_INVALID_VALUE if `initial` is UINT64_MAX.
 ///
 /// # Safety
 ///
@@ -289,12 +289,17 @@ pub extern "C" fn sl_point_vk_semaphore(
 /// Signals a value from the host. It must be above the present one, and not claimed.
 ///
 /// Submissions that were held for the value go to their drivers on the calling thread.
+/// SL_ERROR_INVALID_VALUE for another value, SL_ERROR_FAILED if the timeline has failed, and
+/// SL_ERROR_UNSUPPORTED if another process signals the timeline.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_timeline_signal(timeline: sl_timeline, value: u64) -> sl_result {
     call(|| Ok(timeline.get()?.signal(value)?))
 }
 
 /// Fails a timeline: all present and later waits for values that are not reached end with an error.
+///
+/// Submissions that wait for it are skipped on the calling thread. SL_ERROR_UNSUPPORTED if another
+/// process signals the timeline.
 ///
 /// # Safety
 ///
@@ -313,6 +318,8 @@ pub unsafe extern "C" fn sl_timeline_fail(
 }
 
 /// The value that a timeline has reached. Asks the driver.
+///
+/// SL_ERROR_UNSUPPORTED if this process only signals the timeline (SL_ACCESS_SIGNAL).
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_timeline_value(timeline: sl_timeline, value: *mut u64) -> sl_result {
     call(|| {
@@ -332,7 +339,7 @@ pub extern "C" fn sl_timeline_free(timeline: sl_timeline) -> sl_result {
     call(|| timeline.free())
 }
 
-/// Whether a point is reached. Does not block.
+/// Whether a point is reached. SL_ERROR_FAILED if it never will be.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_point_is_reached(point: sl_point, reached: *mut bool) -> sl_result {
     call(|| {
@@ -354,19 +361,23 @@ pub extern "C" fn sl_point_is_pending(point: sl_point, pending: *mut bool) -> sl
 
 /// Blocks until a point is reached, at most `nanoseconds`.
 ///
-/// The text of a time-out names the signals that are missing and what they wait for.
+/// SL_ERROR_TIMED_OUT after that time; the text names the signals that are missing, and what they
+/// wait for. SL_ERROR_FAILED if the timeline fails before, and SL_ERROR_CANCELLED if nothing can
+/// signal the value any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_point_wait(point: sl_point, nanoseconds: u64) -> sl_result {
     call(|| Ok(point.keep()?.point().wait(limit(nanoseconds))?))
 }
 
 /// Blocks until the signal of a point is with its driver, at most `nanoseconds`.
+///
+/// Same errors as sl_point_wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_point_wait_pending(point: sl_point, nanoseconds: u64) -> sl_result {
     call(|| Ok(point.keep()?.point().wait_pending(limit(nanoseconds))?))
 }
 
-/// Blocks until all points are reached, at most `nanoseconds`.
+/// Blocks until all points are reached, at most `nanoseconds`. Same errors as sl_point_wait.
 ///
 /// # Safety
 ///
@@ -385,6 +396,8 @@ pub unsafe extern "C" fn sl_wait_all(
 }
 
 /// Blocks until one of the points is reached, at most `nanoseconds`. `index` is its place.
+///
+/// Same errors as sl_point_wait, and SL_ERROR_DEADLOCK for an empty list.
 ///
 /// # Safety
 ///

@@ -120,7 +120,7 @@ fn the_code_of_the_document_compiles() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{code}\n{errors}");
     }
-    assert_eq!(found, 5, "programs in docs/c.md");
+    assert_eq!(found, 6, "programs in docs/c.md");
     // These two are run: by a case on Vulkan, and by the example vertices.
     for name in ["claim.h", "claim.hpp"] {
         let example = std::fs::read_to_string(Path::new(ROOT).join("examples").join(name));
