@@ -68,7 +68,6 @@ const _: () = {
     send_and_sync::<Candidate>();
     send_and_sync::<Device>();
     send_and_sync::<Queue>();
-    send_and_sync::<QueueGuard>();
     send_and_sync::<BinarySemaphore>();
     send_and_sync::<Buffer>();
     send_and_sync::<Image>();

@@ -26,8 +26,17 @@ static uint32_t graphics_family(VkPhysicalDevice physical) {
   return VK_QUEUE_FAMILY_IGNORED;
 }
 
-// Makes the device with all that Syncline asks for, and one queue.
-static void make_device(engine *made) {
+bool make_device(engine *made, VkInstance instance, VkPhysicalDevice physical,
+                 bool (*fits)(const sl_vulkan_offer *offer, void *data), void *data) {
+  *made = (engine){.instance = instance,
+                   .physical = physical,
+                   .family = graphics_family(physical),
+                   .offer.size = sizeof made->offer};
+  if (made->family == VK_QUEUE_FAMILY_IGNORED ||
+      sl_vulkan_get_offer(vkGetInstanceProcAddr, instance, physical, &made->offer) != SL_SUCCESS ||
+      (fits != NULL && !fits(&made->offer, data))) {
+    return false;
+  }
   float priority = 1;
   VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                    .queueFamilyIndex = made->family,
@@ -49,38 +58,42 @@ static void make_device(engine *made) {
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(made->physical, &properties);
   memcpy(made->name, properties.deviceName, sizeof made->name);
+  return true;
+}
+
+VkInstance make_instance(void) {
+  VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                   .apiVersion = VK_API_VERSION_1_3};
+  VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                               .pApplicationInfo = &application};
+  VkInstance instance;
+  VULKAN(vkCreateInstance(&info, NULL, &instance));
+  return instance;
 }
 
 bool open_engine(engine *made, bool (*fits)(const sl_vulkan_offer *offer, void *data),
                  void *data) {
-  *made = (engine){.offer.size = sizeof made->offer};
-  VkApplicationInfo application = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
-                                   .apiVersion = VK_API_VERSION_1_2};
-  VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
-                               .pApplicationInfo = &application};
-  VULKAN(vkCreateInstance(&info, NULL, &made->instance));
+  VkInstance instance = make_instance();
   VkPhysicalDevice found[16];
   uint32_t count = 16;
-  VkResult listed = vkEnumeratePhysicalDevices(made->instance, &count, found);
+  VkResult listed = vkEnumeratePhysicalDevices(instance, &count, found);
   check_vulkan(listed == VK_INCOMPLETE ? VK_SUCCESS : listed, "vkEnumeratePhysicalDevices");
   for (uint32_t i = 0; i < count; i++) {
-    made->physical = found[i];
-    made->family = graphics_family(found[i]);
-    if (made->family != VK_QUEUE_FAMILY_IGNORED &&
-        sl_vulkan_get_offer(vkGetInstanceProcAddr, made->instance, found[i], &made->offer) ==
-            SL_SUCCESS &&
-        (fits == NULL || fits(&made->offer, data))) {
-      make_device(made);
+    if (make_device(made, instance, found[i], fits, data)) {
       return true;
     }
   }
-  vkDestroyInstance(made->instance, NULL);
+  vkDestroyInstance(instance, NULL);
   return false;
 }
 
-void close_engine(engine *gone) {
+void destroy_device(engine *gone) {
   vkDestroyCommandPool(gone->device, gone->pool, NULL);
   vkDestroyDevice(gone->device, NULL);
+}
+
+void close_engine(engine *gone) {
+  destroy_device(gone);
   vkDestroyInstance(gone->instance, NULL);
 }
 

@@ -28,12 +28,22 @@ typedef struct {
 void check_vulkan(VkResult result, const char *call);
 #define VULKAN(call) check_vulkan((call), #call)
 
+// An instance of Vulkan 1.3, for devices of 1.2, too.
+VkInstance make_instance(void);
+
+// Makes a device with all that Syncline asks for, and one queue for graphics.
+//
+// Returns false if Syncline cannot adopt the device, or if it does not fit (see open_engine).
+bool make_device(engine *made, VkInstance instance, VkPhysicalDevice physical,
+                 bool (*fits)(const sl_vulkan_offer *offer, void *data), void *data);
+
 // Opens the first device that Syncline can adopt and that `fits`, which may be null.
 //
 // Returns false if there is none.
 bool open_engine(engine *made, bool (*fits)(const sl_vulkan_offer *offer, void *data), void *data);
 
-// Destroys the device and the instance, which nothing uses any more.
+// Destroys the device, which nothing uses any more. close_engine destroys the instance, too.
+void destroy_device(engine *gone);
 void close_engine(engine *gone);
 
 // Memory of the device for an image with one level and one layer.

@@ -89,7 +89,7 @@ typedef enum {
   SL_ERROR_WORK = -8,
   // A timeline or submission failed. The text has the cause.
   SL_ERROR_FAILED = -9,
-  // The last handle of the timeline is gone, and nothing can signal the value any more.
+  // Nothing can signal the value any more, or another thread has ended the call.
   SL_ERROR_CANCELLED = -10,
   // The time limit has passed. Nothing has changed, and the call can be repeated.
   SL_ERROR_TIMED_OUT = -11,
@@ -788,10 +788,10 @@ sl_result sl_queue_free(sl_queue queue);
 // VkQueue of Syncline's or an adopted one only while it has this lock. A stream needs the lock
 // only if calls of other threads must not come between, and when a capture begins or ends.
 //
-// Blocks while another thread has the lock. Never lock a VkQueue twice on one thread, and not in a
-// callback of sl_queue_submit, where it is locked: that is a deadlock. Keep it for a short
-// time. `info` tells what is locked, and may be null. SL_ERROR_UNSUPPORTED for a queue of the
-// host.
+// Blocks while another thread has the lock. SL_ERROR_DEADLOCK if this thread has locked the same
+// VkQueue, or is in its callback. Several queues may share one VkQueue. A stream may be locked
+// again. Keep the lock for a short time. `info` tells what is locked, and may be null.
+// SL_ERROR_UNSUPPORTED for a queue of the host.
 sl_result sl_queue_lock(sl_queue queue, sl_lock_info *info, sl_lock *lock);
 
 // Unlocks what sl_queue_lock has locked, and frees the lock.
@@ -1013,8 +1013,7 @@ sl_result sl_queue_submit(sl_queue queue, const sl_submit_info *info, sl_submiss
 
 // Says why a callback fails. The text is in the errors of all that waits for its signals.
 //
-// A callback of the host or of CUDA calls it before it returns another number than 0. For one of
-// Vulkan, the VkResult alone is in the errors.
+// A callback calls it before it returns an error.
 //
 // `reason` is null, or a text that ends with a zero byte.
 sl_result sl_work_failed(const char *reason);
@@ -1309,6 +1308,7 @@ sl_result sl_listener_bind(const char *path_of_socket, sl_listener *listener);
 
 // Accepts the next process that connects. Blocks for at most `nanoseconds`.
 //
+// sl_listener_close on another thread ends the call.
 // `label` is a name for error texts, or null. A client that says nothing is let go after two
 // seconds. The text of a time-out names the clients that were turned away. Free the endpoint with
 // sl_endpoint_free.
@@ -1316,6 +1316,12 @@ sl_result sl_listener_accept(sl_listener listener,
                              const char *label,
                              uint64_t nanoseconds,
                              sl_endpoint *endpoint);
+
+// Ends the calls of sl_listener_accept of a listener, on any threads, with SL_ERROR_CANCELLED.
+//
+// Later ones are refused, too. A call that reads the first message of a client ends after at most
+// two seconds. Does not block.
+sl_result sl_listener_close(sl_listener listener);
 
 // Frees a listener, and removes its file.
 sl_result sl_listener_free(sl_listener listener);
@@ -1361,7 +1367,8 @@ sl_result sl_endpoint_trust_handles(sl_endpoint endpoint);
 
 // Gives up a process that lives and does not answer. Waits for it end with SL_ERROR_FAILED.
 //
-// Submissions that were held for it are skipped, on the calling thread. The connection ends.
+// Submissions that were held for it are skipped, on the calling thread. The connection ends, and
+// so do calls of the endpoint that block on other threads: SL_ERROR_PEER_LOST.
 sl_result sl_endpoint_give_up(sl_endpoint endpoint);
 
 // Makes a timeline of two processes. It begins at 0.

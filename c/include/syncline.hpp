@@ -8,8 +8,8 @@
 // Any thread may use any object, as far as one object is not changed at the same time. A Lock ends
 // on the thread that has taken it. Callables run on any thread and once at most. An exception of a
 // callable that runs during the call of submit_* refuses the submission: that call throws, and no
-// timeline fails. A later one fails the timelines of the signals. The text of the exception is
-// kept, but not on Vulkan. The destructor of a callable runs when sl_queue_submit would free its
+// timeline fails. A later one fails the timelines of the signals. Errors have the text of the
+// exception. The destructor of a callable runs when sl_queue_submit would free its
 // data, and must not throw.
 //
 // vulkan.h, vulkan.hpp, cuda.h and cuda_runtime.h may be included before or after this header.
@@ -38,6 +38,13 @@
 #include <vector>
 
 namespace syncline {
+
+// A program may link files with and without exceptions. Each kind has functions of its own.
+#ifdef __cpp_exceptions
+inline namespace with_exceptions {
+#else
+inline namespace without_exceptions {
+#endif
 
 // An error of a call. what() is the text of sl_last_error.
 class Error : public std::runtime_error {
@@ -148,6 +155,65 @@ private:
   H handle_{};
 };
 
+namespace detail {
+
+// The object that a function makes. Its last argument is the place for the handle.
+template <class Object, class Function, class... Arguments>
+Object made(Function function, Arguments... arguments) {
+  Object object;
+  check(function(arguments..., object.put()));
+  return object;
+}
+
+// The value that a function writes through its last argument.
+template <class Value, class Function, class... Arguments>
+Value value(Function function, Arguments... arguments) {
+  Value value{};
+  check(function(arguments..., &value));
+  return value;
+}
+
+// The structure with a size that a function fills in.
+template <class Info, class Function, class... Arguments>
+Info info(Function function, Arguments... arguments) {
+  Info info{};
+  info.size = sizeof info;
+  check(function(arguments..., &info));
+  return info;
+}
+
+// The text that a function writes into a buffer.
+template <class Function, class... Arguments>
+std::string text(Function function, Arguments... arguments) {
+  std::size_t length = 0;
+  check(function(arguments..., nullptr, 0, &length));
+  std::string text(length + 1, '\0');
+  check(function(arguments..., text.data(), text.size(), &length));
+  text.resize(length < text.size() ? length : text.size() - 1);
+  return text;
+}
+
+} // namespace detail
+
+// The version of the library: SYNCLINE_VERSION_* are those of the header.
+inline std::uint32_t version() noexcept { return sl_version(); }
+
+// The devices of this machine, and why a device or an API cannot be used.
+inline std::string report() { return detail::text(sl_report); }
+
+// What to create a VkDevice with, for Device::adopt_vulkan.
+inline sl_vulkan_offer vulkan_offer(sl_vulkan_loader get_instance_proc_addr, VkInstance instance,
+                                    VkPhysicalDevice physical_device) {
+  return detail::info<sl_vulkan_offer>(sl_vulkan_get_offer, get_instance_proc_addr, instance,
+                                       physical_device);
+}
+
+// A request to add 1 to an eventfd. Cancelled at its end.
+using Notification = Handle<sl_notification, sl_notification_free>;
+
+class Device;
+class Timeline;
+
 // A value of a timeline. It does not own the timeline.
 struct Point : sl_point {
   Point() noexcept : sl_point{} {}
@@ -161,20 +227,20 @@ struct Point : sl_point {
     return check_wait(sl_point_wait_pending(*this, limit.nanoseconds()));
   }
   bool is_reached() const {
-    bool reached = false;
-    check(sl_point_is_reached(*this, &reached));
-    return reached;
+    return detail::value<bool>(sl_point_is_reached, *this);
   }
   bool is_pending() const {
-    bool pending = false;
-    check(sl_point_is_pending(*this, &pending));
-    return pending;
+    return detail::value<bool>(sl_point_is_pending, *this);
+  }
+  // The semaphore with which a submission of the program waits for it. First wait_pending.
+  VkSemaphore vk_semaphore(const Device &device) const;
+  // Adds 1 to the eventfd once the point is reached, or never can be. Takes the descriptor over.
+  [[nodiscard]] Notification notify(int eventfd) const {
+    return detail::made<Notification>(sl_point_notify, *this, eventfd);
   }
   // The time on the host's clock, for a timeline with times.
   sl_time time() const {
-    sl_time time{};
-    check(sl_point_time(*this, &time));
-    return time;
+    return detail::value<sl_time>(sl_point_time, *this);
   }
 };
 static_assert(sizeof(Point) == sizeof(sl_point) && std::is_standard_layout_v<Point>,
@@ -208,21 +274,19 @@ private:
   return check_wait(sl_wait_any(points.data(), points.size(), limit.nanoseconds(), &index));
 }
 
-class Device;
-
 class Claim : public Handle<sl_claim, sl_claim_free> {
 public:
   using Handle::Handle;
 
   std::uint64_t predecessor() const {
-    std::uint64_t value = 0;
-    check(sl_claim_predecessor(get(), &value));
-    return value;
+    return detail::value<std::uint64_t>(sl_claim_predecessor, get());
   }
   [[nodiscard]] bool wait_ready(Limit limit) const {
     return check_wait(sl_claim_wait_ready(get(), limit.nanoseconds()));
   }
   void submitted(const Device &device);
+  // Adds the signal to a stream, behind what is in it, and says that the claim is submitted.
+  void submit_cuda(const Timeline &timeline, const Device &device, CUstream stream);
 };
 
 class Timeline : public Handle<sl_timeline, sl_timeline_free> {
@@ -233,14 +297,10 @@ public:
   void signal(std::uint64_t value) const { check(sl_timeline_signal(get(), value)); }
   void fail(const std::string &reason) const { check(sl_timeline_fail(get(), reason.c_str())); }
   std::uint64_t value() const {
-    std::uint64_t value = 0;
-    check(sl_timeline_value(get(), &value));
-    return value;
+    return detail::value<std::uint64_t>(sl_timeline_value, get());
   }
   Claim claim(std::uint64_t value, std::uint64_t waited = 0) const {
-    Claim claim;
-    check(sl_timeline_claim(get(), value, waited, claim.put()));
-    return claim;
+    return detail::made<Claim>(sl_timeline_claim, get(), value, waited);
   }
   // For a semaphore or a word of another library, which makes the signals up to the value.
   void signalled_by_others(std::uint64_t value) const {
@@ -248,9 +308,7 @@ public:
   }
   // Another handle, for another owner.
   Timeline clone() const {
-    Timeline clone;
-    check(sl_timeline_clone(get(), clone.put()));
-    return clone;
+    return detail::made<Timeline>(sl_timeline_clone, get());
   }
   VkSemaphore vk_semaphore(const Device &device) const;
 };
@@ -260,9 +318,7 @@ public:
   using Handle::Handle;
 
   bool is_complete() const {
-    bool complete = false;
-    check(sl_fence_is_complete(get(), &complete));
-    return complete;
+    return detail::value<bool>(sl_fence_is_complete, get());
   }
   [[nodiscard]] bool wait(Limit limit) const {
     return check_wait(sl_fence_wait(get(), limit.nanoseconds()));
@@ -273,11 +329,13 @@ public:
     check(sl_fence_elapsed(start.get(), get(), &nanoseconds));
     return std::chrono::nanoseconds(nanoseconds);
   }
+  // From a fence with SL_TIMING_CLOCK to this one, which may be of another device.
+  sl_time time_since(const Fence &start) const {
+    return detail::value<sl_time>(sl_fence_since, start.get(), get());
+  }
   // On the host's clock, CLOCK_MONOTONIC.
   sl_time time() const {
-    sl_time time{};
-    check(sl_fence_time(get(), &time));
-    return time;
+    return detail::value<sl_time>(sl_fence_time, get());
   }
 };
 
@@ -286,15 +344,20 @@ public:
   using Handle::Handle;
 
   sl_buffer_info info() const {
-    sl_buffer_info info{};
-    info.size = sizeof info;
-    check(sl_buffer_get_info(get(), &info));
-    return info;
+    return detail::info<sl_buffer_info>(sl_buffer_get_info, get());
   }
   Buffer view(std::uint64_t offset, std::uint64_t bytes) const {
-    Buffer view;
-    check(sl_buffer_view(get(), offset, bytes, view.put()));
-    return view;
+    return detail::made<Buffer>(sl_buffer_view, get(), offset, bytes);
+  }
+  // Copies to a buffer of the same size on this thread. It orders nothing.
+  void copy_to(const Buffer &to) const { check(sl_buffer_copy(get(), to.get())); }
+  // Fills in a VkBufferMemoryBarrier or VkBufferMemoryBarrier2 whose sType is set. False if the
+  // commands need none. See sl_buffer_acquire_barrier.
+  [[nodiscard]] bool acquire_barrier(std::uint32_t family, void *barrier) const {
+    return detail::value<bool>(sl_buffer_acquire_barrier, get(), family, barrier);
+  }
+  [[nodiscard]] bool release_barrier(std::uint32_t family, void *barrier) const {
+    return detail::value<bool>(sl_buffer_release_barrier, get(), family, barrier);
   }
 };
 
@@ -303,11 +366,19 @@ public:
   using Handle::Handle;
 
   sl_image_handles handles() const {
-    sl_image_handles handles{};
-    handles.size = sizeof handles;
-    check(sl_image_get_handles(get(), &handles));
-    return handles;
+    return detail::info<sl_image_handles>(sl_image_get_handles, get());
   }
+  // Fills in a VkImageMemoryBarrier or VkImageMemoryBarrier2 whose sType is set. The layout is a
+  // VkImageLayout.
+  void acquire_barrier(std::uint32_t family, sl_contents contents, std::int32_t layout,
+                       void *barrier) const {
+    check(sl_image_acquire_barrier(get(), family, contents, layout, barrier));
+  }
+  void release_barrier(std::uint32_t family, std::int32_t layout, void *barrier) const {
+    check(sl_image_release_barrier(get(), family, layout, barrier));
+  }
+  // The commands of the first acquire and its release were submitted.
+  void note_contents() const { check(sl_image_note_contents(get())); }
 };
 
 // Memory that the program has allocated. See Device::adopt_memory.
@@ -318,21 +389,15 @@ public:
   // Adopts a buffer that is bound at the offset, and lives as long as the memory.
   Buffer buffer(VkBuffer bound, std::uint64_t offset, std::uint64_t bytes,
                 bool concurrent = false) const {
-    Buffer buffer;
-    check(sl_allocation_buffer(get(), bound, offset, bytes, concurrent ? 1 : 0, nullptr, nullptr,
-                               buffer.put()));
-    return buffer;
+    return detail::made<Buffer>(sl_allocation_buffer, get(), bound, offset, bytes,
+                                concurrent ? 1u : 0u, nullptr, nullptr);
   }
   // Adopts an image that is bound at the offset, and lives as long as the memory.
   Image image(VkImage bound, std::uint64_t offset, sl_image_info info) const {
     info.size = sizeof info;
-    Image image;
-    check(sl_allocation_image(get(), bound, offset, &info, nullptr, nullptr, image.put()));
-    return image;
+    return detail::made<Image>(sl_allocation_image, get(), bound, offset, &info, nullptr, nullptr);
   }
 };
-
-using Notification = Handle<sl_notification, sl_notification_free>;
 
 // A locked queue. Unlocks at its end, on the same thread.
 class Lock : public Handle<sl_lock, sl_queue_unlock> {
@@ -345,9 +410,7 @@ public:
   using Handle::Handle;
 
   bool was_held() const {
-    bool held = false;
-    check(sl_submission_was_held(get(), &held));
-    return held;
+    return detail::value<bool>(sl_submission_was_held, get());
   }
   [[nodiscard]] bool wait_submitted(Limit limit) const {
     return check_wait(sl_submission_wait_submitted(get(), limit.nanoseconds()));
@@ -448,9 +511,7 @@ public:
     return check_wait(sl_queue_settle(get(), limit.nanoseconds()));
   }
   std::size_t held() const {
-    std::size_t count = 0;
-    check(sl_queue_held(get(), &count));
-    return count;
+    return detail::value<std::size_t>(sl_queue_held, get());
   }
   void record(const Fence &fence) const { check(sl_queue_record(get(), fence.get())); }
   void wait(const Fence &fence) const { check(sl_queue_wait_fence(get(), fence.get())); }
@@ -459,9 +520,7 @@ public:
     sl_lock_info unused{};
     sl_lock_info &told = info == nullptr ? unused : *info;
     told.size = sizeof told;
-    Lock lock;
-    check(sl_queue_lock(get(), &told, lock.put()));
-    return lock;
+    return detail::made<Lock>(sl_queue_lock, get(), &told);
   }
 
 private:
@@ -479,9 +538,7 @@ private:
     info.wait_count = waits.size();
     info.signals = signals.data();
     info.signal_count = signals.size();
-    Submission made;
-    check(sl_queue_submit(get(), &info, made.put()));
-    return made;
+    return detail::made<Submission>(sl_queue_submit, get(), &info);
   }
 };
 
@@ -490,118 +547,99 @@ public:
   using Handle::Handle;
 
   static Device open_host() {
-    Device device;
-    check(sl_device_open_host(device.put()));
-    return device;
+    return detail::made<Device>(sl_device_open_host);
   }
   static Device open(const std::string &name) {
-    Device device;
-    check(sl_device_open(name.c_str(), device.put()));
-    return device;
+    return detail::made<Device>(sl_device_open, name.c_str());
   }
   static Device open_uuid(sl_api api, const std::uint8_t (&uuid)[16]) {
-    Device device;
-    check(sl_device_open_uuid(api, uuid, device.put()));
-    return device;
+    return detail::made<Device>(sl_device_open_uuid, api, uuid);
   }
   // Adopts a VkDevice. `owner` ends when nothing uses the device any more, on any thread.
   template <class Owner> static Device adopt_vulkan(sl_vulkan_adopt_info info, Owner owner) {
     info.size = sizeof info;
-    Device device;
-    check(sl_device_adopt_vulkan(&info, new Owner(std::move(owner)), detail::destroy<Owner>,
-                                 device.put()));
-    return device;
+    return detail::made<Device>(sl_device_adopt_vulkan, &info, new Owner(std::move(owner)),
+                                detail::destroy<Owner>);
   }
   // Adopts a CUcontext. `owner` ends when nothing uses the context any more, on any thread.
   template <class Owner> static Device adopt_cuda(CUcontext context, Owner owner) {
-    Device device;
-    check(sl_device_adopt_cuda(context, new Owner(std::move(owner)), detail::destroy<Owner>,
-                               device.put()));
-    return device;
+    return detail::made<Device>(sl_device_adopt_cuda, context, new Owner(std::move(owner)),
+                                detail::destroy<Owner>);
   }
 
   // Adopts a VkDeviceMemory. `owner` ends when nothing uses the memory any more, on any thread.
   template <class Owner>
   Allocation adopt_memory(sl_vulkan_allocation_info info, Owner owner) const {
     info.size = sizeof info;
-    Allocation allocation;
-    check(sl_allocation_adopt_vulkan(get(), &info, new Owner(std::move(owner)),
-                                     detail::destroy<Owner>, allocation.put()));
-    return allocation;
+    return detail::made<Allocation>(sl_allocation_adopt_vulkan, get(), &info,
+                                    new Owner(std::move(owner)), detail::destroy<Owner>);
   }
 
   sl_device_info info() const {
-    sl_device_info info{};
-    info.size = sizeof info;
-    check(sl_device_get_info(get(), &info));
-    return info;
+    return detail::info<sl_device_info>(sl_device_get_info, get());
   }
+  // The raw handles, of a device of Vulkan or of CUDA.
+  sl_vulkan_handles vulkan() const {
+    return detail::info<sl_vulkan_handles>(sl_device_get_vulkan, get());
+  }
+  CUcontext cuda() const { return detail::value<CUcontext>(sl_device_get_cuda, get()); }
   void check_health() const { check(sl_device_check(get())); }
   Queue queue(sl_queue_kind kind, const char *label = nullptr) const {
-    Queue queue;
-    check(sl_queue_open(get(), kind, label, queue.put()));
-    return queue;
+    return detail::made<Queue>(sl_queue_open, get(), kind, label);
   }
   Queue vulkan_queue(std::uint32_t family, std::uint32_t index,
                      const char *label = nullptr) const {
-    Queue queue;
-    check(sl_queue_open_vulkan(get(), family, index, label, queue.put()));
-    return queue;
+    return detail::made<Queue>(sl_queue_open_vulkan, get(), family, index, label);
   }
   // Adopts a stream, also a cudaStream_t. `owner` ends when nothing uses the stream any more.
   template <class Owner>
   Queue adopt_stream(CUstream stream, Owner owner, const char *label = nullptr) const {
-    Queue queue;
-    check(sl_queue_adopt_cuda(get(), stream, label, new Owner(std::move(owner)),
-                              detail::destroy<Owner>, queue.put()));
-    return queue;
+    return detail::made<Queue>(sl_queue_adopt_cuda, get(), stream, label,
+                               new Owner(std::move(owner)), detail::destroy<Owner>);
   }
   Timeline timeline(const char *label = nullptr, std::uint64_t initial = 0) const {
-    Timeline timeline;
-    check(sl_timeline_make(get(), label, initial, timeline.put()));
-    return timeline;
+    return detail::made<Timeline>(sl_timeline_make, get(), label, initial);
   }
   Timeline clocked_timeline(const char *label = nullptr, std::uint64_t initial = 0) const {
-    Timeline timeline;
-    check(sl_timeline_make_clocked(get(), label, initial, timeline.put()));
-    return timeline;
+    return detail::made<Timeline>(sl_timeline_make_clocked, get(), label, initial);
   }
   // Adopts a timeline semaphore, which outlives the timeline.
   Timeline adopt_semaphore(VkSemaphore semaphore, const char *label = nullptr) const {
-    Timeline timeline;
-    check(sl_timeline_adopt_vulkan(get(), semaphore, label, timeline.put()));
-    return timeline;
+    return detail::made<Timeline>(sl_timeline_adopt_vulkan, get(), semaphore, label);
   }
   // Adopts a word of 32 or 64 bits. `owner` ends when nothing uses the word any more.
   template <class Owner>
   Timeline adopt_word(std::uint64_t address, std::uint32_t bits, std::uint64_t reached, Owner owner,
                       const char *label = nullptr) const {
-    Timeline timeline;
-    check(sl_timeline_adopt_word(get(), address, bits, reached, label,
-                                 new Owner(std::move(owner)), detail::destroy<Owner>,
-                                 timeline.put()));
-    return timeline;
+    return detail::made<Timeline>(sl_timeline_adopt_word, get(), address, bits, reached, label,
+                                  new Owner(std::move(owner)), detail::destroy<Owner>);
   }
   Fence fence(sl_timing timing = SL_TIMING_NONE, const char *label = nullptr) const {
-    Fence fence;
-    check(sl_fence_make(get(), timing, label, fence.put()));
-    return fence;
+    return detail::made<Fence>(sl_fence_make, get(), timing, label);
+  }
+  // A fence for the latest record of an event of the program.
+  Fence adopt_event(CUevent event, const char *label = nullptr) const {
+    return detail::made<Fence>(sl_fence_adopt_cuda, get(), event, label);
   }
   Buffer buffer(std::uint64_t bytes) const {
-    Buffer buffer;
-    check(sl_buffer_make(get(), bytes, buffer.put()));
-    return buffer;
+    return detail::made<Buffer>(sl_buffer_make, get(), bytes);
   }
 };
+
+inline VkSemaphore Point::vk_semaphore(const Device &device) const {
+  return detail::value<VkSemaphore>(sl_point_vk_semaphore, *this, device.get());
+}
 
 inline void Claim::submitted(const Device &device) {
   check(sl_claim_submitted(get(), device.get()));
 }
 
+inline void Claim::submit_cuda(const Timeline &timeline, const Device &device, CUstream stream) {
+  check(sl_claim_submit_cuda(get(), timeline.get(), device.get(), stream));
+}
+
 inline VkSemaphore Timeline::vk_semaphore(const Device &device) const {
-  VkSemaphore semaphore{};
-  check(sl_timeline_vk_semaphore(get(), device.get(), &semaphore));
-  return semaphore;
+  return detail::value<VkSemaphore>(sl_timeline_vk_semaphore, get(), device.get());
 }
 
 class Link : public Handle<sl_link, sl_link_free> {
@@ -609,32 +647,18 @@ public:
   using Handle::Handle;
 
   static Link share(const Device &left, const Device &right) {
-    Link link;
-    check(sl_link_share(left.get(), right.get(), link.put()));
-    return link;
+    return detail::made<Link>(sl_link_share, left.get(), right.get());
   }
   static Link connect(const Device &left, const Device &right) {
-    Link link;
-    check(sl_link_connect(left.get(), right.get(), link.put()));
-    return link;
+    return detail::made<Link>(sl_link_connect, left.get(), right.get());
   }
   sl_mechanism mechanism() const {
-    std::uint32_t mechanism = 0;
-    check(sl_link_mechanism(get(), &mechanism));
-    return static_cast<sl_mechanism>(mechanism);
+    return static_cast<sl_mechanism>(detail::value<std::uint32_t>(sl_link_mechanism, get()));
   }
-  std::string why() const {
-    std::size_t length = 0;
-    check(sl_link_why(get(), nullptr, 0, &length));
-    std::string text(length + 1, '\0');
-    check(sl_link_why(get(), text.data(), text.size(), nullptr));
-    text.resize(length);
-    return text;
-  }
+  const char *mechanism_name() const { return sl_mechanism_name(mechanism()); }
+  std::string why() const { return detail::text(sl_link_why, get()); }
   Timeline timeline(const char *label = nullptr, std::uint64_t initial = 0) const {
-    Timeline timeline;
-    check(sl_link_timeline(get(), label, initial, timeline.put()));
-    return timeline;
+    return detail::made<Timeline>(sl_link_timeline, get(), label, initial);
   }
   // The views of the left and the right device.
   std::pair<Buffer, Buffer> buffer(std::uint64_t bytes) const {
@@ -669,9 +693,7 @@ public:
   using Handle::Handle;
 
   static Words make(std::uint64_t bytes) {
-    Words words;
-    check(sl_words_make(bytes, words.put()));
-    return words;
+    return detail::made<Words>(sl_words_make, bytes);
   }
   // The address, valid until the end of this. The other process may write at any time.
   void *data() const { return place().first; }
@@ -692,23 +714,25 @@ public:
   using Handle::Handle;
 
   static Endpoint connect(const std::string &path, const char *label, Limit limit) {
-    Endpoint endpoint;
-    check(sl_endpoint_connect(path.c_str(), label, limit.nanoseconds(), endpoint.put()));
-    return endpoint;
+    return detail::made<Endpoint>(sl_endpoint_connect, path.c_str(), label, limit.nanoseconds());
   }
+  // Over a socket that is connected to the other process, which is the library's after success.
+  static Endpoint open(int socket, const char *label, Limit limit) {
+    return detail::made<Endpoint>(sl_endpoint_open, socket, label, limit.nanoseconds());
+  }
+  // The process id of the other process.
+  std::uint32_t peer() const { return detail::value<std::uint32_t>(sl_endpoint_peer, get()); }
+  // Accepts semaphores and memory of the other process, which no driver checks.
+  void trust_handles() const { check(sl_endpoint_trust_handles(get())); }
   Timeline timeline(const char *label, const Device &device, sl_access access, Limit limit) const {
-    Timeline timeline;
-    check(sl_endpoint_timeline(get(), label, device.get(), access, limit.nanoseconds(),
-                               timeline.put()));
-    return timeline;
+    return detail::made<Timeline>(sl_endpoint_timeline, get(), label, device.get(), access,
+                                  limit.nanoseconds());
   }
   void send(const char *label, const Words &words, Limit limit) const {
     check(sl_endpoint_send_words(get(), label, words.get(), limit.nanoseconds()));
   }
   Words receive(const char *label, std::uint64_t most, Limit limit) const {
-    Words words;
-    check(sl_endpoint_receive_words(get(), label, most, limit.nanoseconds(), words.put()));
-    return words;
+    return detail::made<Words>(sl_endpoint_receive_words, get(), label, most, limit.nanoseconds());
   }
   void check_peer() const { check(sl_endpoint_check(get())); }
   void give_up() const { check(sl_endpoint_give_up(get())); }
@@ -720,17 +744,16 @@ public:
   using Handle::Handle;
 
   static Listener bind(const std::string &path) {
-    Listener listener;
-    check(sl_listener_bind(path.c_str(), listener.put()));
-    return listener;
+    return detail::made<Listener>(sl_listener_bind, path.c_str());
   }
   Endpoint accept(const char *label, Limit limit) const {
-    Endpoint endpoint;
-    check(sl_listener_accept(get(), label, limit.nanoseconds(), endpoint.put()));
-    return endpoint;
+    return detail::made<Endpoint>(sl_listener_accept, get(), label, limit.nanoseconds());
   }
+  // Ends the calls of accept on all threads: SL_ERROR_CANCELLED.
+  void close() const { check(sl_listener_close(get())); }
 };
 
+} // namespace with_exceptions or without_exceptions
 } // namespace syncline
 
 #endif // SYNCLINE_HPP

@@ -53,7 +53,7 @@ unsafe impl Sync for Lock {}
 impl Lock {
     fn new(queue: Arc<Queue>) -> Result<Self, Refused> {
         let guard = match &*queue {
-            Queue::Vulkan(queue) => Guard::Vulkan(queue.lock()),
+            Queue::Vulkan(queue) => Guard::Vulkan(queue.lock()?),
             Queue::Cuda(cuda) => {
                 let guard = cuda.stream();
                 // SAFETY: it borrows from the queue, which is beside it and outlives it. The queue
@@ -107,10 +107,10 @@ impl Lock {
 /// VkQueue of Syncline's or an adopted one only while it has this lock. A stream needs the lock
 /// only if calls of other threads must not come between, and when a capture begins or ends.
 ///
-/// Blocks while another thread has the lock. Never lock a VkQueue twice on one thread, and not in a
-/// callback of sl_queue_submit, where it is locked: that is a deadlock. Keep it for a short
-/// time. `info` tells what is locked, and may be null. SL_ERROR_UNSUPPORTED for a queue of the
-/// host.
+/// Blocks while another thread has the lock. SL_ERROR_DEADLOCK if this thread has locked the same
+/// VkQueue, or is in its callback. Several queues may share one VkQueue. A stream may be locked
+/// again. Keep the lock for a short time. `info` tells what is locked, and may be null.
+/// SL_ERROR_UNSUPPORTED for a queue of the host.
 ///
 /// # Safety
 ///

@@ -62,6 +62,7 @@ pub unsafe extern "C" fn sl_listener_bind(
 
 /// Accepts the next process that connects. Blocks for at most `nanoseconds`.
 ///
+/// sl_listener_close on another thread ends the call.
 /// `label` is a name for error texts, or null. A client that says nothing is let go after two
 /// seconds. The text of a time-out names the clients that were turned away. Free the endpoint with
 /// sl_endpoint_free.
@@ -82,6 +83,18 @@ pub unsafe extern "C" fn sl_listener_accept(
         let label = unsafe { text(label, "label")? };
         let accepted = listener.get()?.accept(label, limit(nanoseconds))?;
         endpoint.set(sl_endpoint::new(accepted));
+        Ok(())
+    })
+}
+
+/// Ends the calls of sl_listener_accept of a listener, on any threads, with SL_ERROR_CANCELLED.
+///
+/// Later ones are refused, too. A call that reads the first message of a client ends after at most
+/// two seconds. Does not block.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_listener_close(listener: sl_listener) -> sl_result {
+    call(|| {
+        listener.get()?.close();
         Ok(())
     })
 }
@@ -190,7 +203,8 @@ pub unsafe extern "C" fn sl_endpoint_trust_handles(endpoint: sl_endpoint) -> sl_
 
 /// Gives up a process that lives and does not answer. Waits for it end with SL_ERROR_FAILED.
 ///
-/// Submissions that were held for it are skipped, on the calling thread. The connection ends.
+/// Submissions that were held for it are skipped, on the calling thread. The connection ends, and
+/// so do calls of the endpoint that block on other threads: SL_ERROR_PEER_LOST.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_endpoint_give_up(endpoint: sl_endpoint) -> sl_result {
     call(|| {

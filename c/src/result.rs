@@ -31,7 +31,7 @@ pub enum sl_result {
     SL_ERROR_WORK = -8,
     /// A timeline or submission failed. The text has the cause.
     SL_ERROR_FAILED = -9,
-    /// The last handle of the timeline is gone, and nothing can signal the value any more.
+    /// Nothing can signal the value any more, or another thread has ended the call.
     SL_ERROR_CANCELLED = -10,
     /// The time limit has passed. Nothing has changed, and the call can be repeated.
     SL_ERROR_TIMED_OUT = -11,

@@ -241,10 +241,14 @@ impl Lists {
                 raw.keep(kept);
             }
             // SAFETY: the caller says that it may be called on any thread.
-            match unsafe { work(&raw const of_c, pointer) } {
-                0.. => Ok(()),
-                code => Err(vk::Result::from_raw(code)),
+            let (code, reason) = call_back(|| unsafe { work(&raw const of_c, pointer) });
+            if code >= 0 {
+                return Ok(());
             }
+            if let Some(reason) = reason {
+                raw.explain(reason);
+            }
+            Err(vk::Result::from_raw(code))
         };
         let (waits, signals) = (self.waits.points(), self.signals.signals()?);
         Ok(self.queue.vulkan()?.submit_raw(&waits, &signals, submit)?)
@@ -340,27 +344,31 @@ thread_local! {
     static REASON: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Calls a callback of C. A callback inside of it has a reason of its own.
+/// Calls a callback of C. Returns its result, and why it fails if it says so.
+fn call_back(callback: impl FnOnce() -> i32) -> (i32, Option<String>) {
+    let set = |reason| REASON.try_with(|slot| slot.replace(reason)).ok().flatten();
+    // A callback inside of it has a reason of its own.
+    let outer = set(None);
+    let code = callback();
+    (code, set(outer))
+}
+
+/// Calls a callback of the host or of CUDA.
 ///
 /// # Errors
 /// The callback has returned another number than 0, which is told as `what` with the number.
 fn run(what: &str, callback: impl FnOnce() -> i32) -> syncline::Result<()> {
-    let set = |reason| REASON.try_with(|slot| slot.replace(reason)).ok().flatten();
-    let outer = set(None);
-    let code = callback();
-    let reason = set(outer);
-    let text = match (code, reason) {
+    let text = match call_back(callback) {
         (0, _) => return Ok(()),
-        (_, Some(reason)) => format!("{reason} (the callback has returned {what}{code})"),
-        (_, None) => format!("the callback has returned {what}{code}"),
+        (code, Some(reason)) => format!("{reason} (the callback has returned {what}{code})"),
+        (code, None) => format!("the callback has returned {what}{code}"),
     };
     Err(Error::work(std::io::Error::other(text)))
 }
 
 /// Says why a callback fails. The text is in the errors of all that waits for its signals.
 ///
-/// A callback of the host or of CUDA calls it before it returns another number than 0. For one of
-/// Vulkan, the VkResult alone is in the errors.
+/// A callback calls it before it returns an error.
 ///
 /// # Safety
 ///

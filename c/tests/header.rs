@@ -70,6 +70,36 @@ fn the_names_in_the_documents_exist() {
     }
 }
 
+/// C++ has all of C.
+#[test]
+fn every_function_has_a_wrapper() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
+    let (header, wrappers) = (read("include/syncline.h"), read("include/syncline.hpp"));
+    let words = |line: &str| -> Vec<String> {
+        let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.map(String::from).collect()
+    };
+    let code = wrappers
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let wrapped: std::collections::BTreeSet<String> = code.flat_map(words).collect();
+    let declared = header
+        .lines()
+        .filter(|line| line.starts_with("sl_result sl_") || line.contains("_t sl_"))
+        .chain(
+            header
+                .lines()
+                .filter(|line| line.starts_with("const char *sl_")),
+        )
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
+    let mut count = 0;
+    for function in declared {
+        assert!(wrapped.contains(function), "syncline.hpp lacks {function}");
+        count += 1;
+    }
+    assert!(count > 100, "found {count} functions");
+}
+
 /// Programs that include the header before and after those of the APIs.
 const ORDERS: [&str; 3] = [
     "#include \"syncline.h\"\n",
@@ -147,7 +177,19 @@ VkSemaphore use_them(const syncline::Device &device, const syncline::Timeline &l
   syncline::Allocation block = device.adopt_memory({}, adopted);
   (void)syncline::Link().share_buffer(block.buffer(nullptr, 0, 64));
   (void)syncline::Link().share_image(block.image(nullptr, 0, {}));
-  vk::Semaphore semaphore = line.vk_semaphore(device);
+  syncline::Point point = line.at(1);
+  VkBufferMemoryBarrier barrier{};
+  if (!block.buffer(nullptr, 0, 64).acquire_barrier(0, &barrier)) {
+    line.claim(2).submit_cuda(line, device, stream);
+  }
+  (void)point.notify(-1);
+  (void)device.adopt_event(nullptr).time_since(syncline::Fence());
+  (void)syncline::Endpoint::open(-1, nullptr, syncline::forever).peer();
+  (void)syncline::vulkan_offer(nullptr, nullptr, nullptr);
+  (void)device.vulkan().device;
+  (void)device.cuda();
+  VkSemaphore waited = point.vk_semaphore(device);
+  vk::Semaphore semaphore = waited ? waited : line.vk_semaphore(device);
   return semaphore;
 }
 ";

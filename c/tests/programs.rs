@@ -9,6 +9,9 @@ mod program;
 
 use program::build;
 
+/// The Vulkan of an engine, which the examples have, too.
+const SETUP: [&str; 2] = ["-Iexamples", "examples/vulkan_setup.c"];
+
 /// Runs a program. Each line that is not "ok" is in the error.
 fn run(program: &Path, change: impl FnOnce(&mut Command)) {
     let mut command = Command::new(program);
@@ -40,16 +43,45 @@ fn the_cases_of_cpp_hold() {
     run(&build("hpp.cpp", &[]), |_| {});
 }
 
+/// A program links files with and without exceptions, whose inline functions are different.
+#[test]
+fn files_with_and_without_exceptions_go_together() {
+    let with = Path::new(env!("CARGO_TARGET_TMPDIR")).join("with.o");
+    let output = Command::new("c++")
+        .args([
+            "-std=c++17",
+            "-c",
+            "-Iinclude",
+            "tests/cases/with.cpp",
+            "-o",
+        ])
+        .arg(&with)
+        .current_dir(program::ROOT)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // A linker takes the first of two functions with one name: the one without exceptions.
+    let arguments = ["-fno-exceptions", with.to_str().unwrap()];
+    let program = program::build_with("without.cpp", "with-and-without", &arguments);
+    run(&program, |_| {});
+}
+
 #[test]
 fn the_cases_of_vulkan_hold() {
-    run(&build("vulkan.c", &["-lvulkan"]), |_| {});
+    run(
+        &build("vulkan.c", &[SETUP[0], SETUP[1], "-lvulkan"]),
+        |_| {},
+    );
 }
 
 #[test]
 fn the_cases_of_cuda_hold_on_the_software_drivers() {
     let drivers = program::software("software-drivers");
     let search = format!("-L{}", drivers.display());
-    let program = build("cuda.c", &["-lvulkan", &search, "-lcuda"]);
+    let program = build(
+        "cuda.c",
+        &[SETUP[0], SETUP[1], "-lvulkan", &search, "-lcuda"],
+    );
     run(&program, |command| program::use_software(command, &drivers));
 }
 

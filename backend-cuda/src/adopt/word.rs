@@ -168,7 +168,7 @@ impl Device {
         }
         if context.shared_memory().has(info.on_device) {
             return refused(
-                "another API has this memory, too, and Vulkan's queues neither wait for a word nor write one in the order of their signals: share a timeline (syncline::share)"
+                "another API has this memory, too, and Vulkan's queues neither wait for a word nor write one in the order of their signals: share a timeline"
                     .into(),
             );
         }

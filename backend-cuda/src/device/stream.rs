@@ -426,7 +426,7 @@ impl Stream {
             Capture::None => return Ok(()),
             Capture::Unusable(why) => why,
             Capture::Active { .. } => {
-                "a graph waits for timelines and signals them by slots only (`GraphSlots`); end the capture first"
+                "a graph waits for timelines and signals them by its slots only; end the capture first"
             }
         };
         Err(Error::capturing(&self.object, asked, reason))

@@ -107,7 +107,7 @@ impl Port for ExternalPort {
         Err(Error::unsupported(
             &self.device,
             format!("follow a submission to {value} that no event stands for"),
-            "the host cannot read the semaphore: submit claims with Device::submit_claimed",
+            "the host cannot read the semaphore: submit a claim with the stream that signals it",
         ))
     }
 

@@ -460,7 +460,7 @@ impl Port for EventPort {
         Err(Error::unsupported(
             self.context.object(),
             format!("follow a submission to {value} that no event stands for"),
-            "its timelines are made of events; submit claims with Device::submit_claimed",
+            "its timelines are made of events: submit a claim with the stream that signals it",
         ))
     }
 

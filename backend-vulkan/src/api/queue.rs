@@ -35,9 +35,9 @@ impl Queue {
     /// until the submission has finished, and so do objects passed to [`RawSubmission::keep`]. The
     /// application keeps everything else that `submit` uses.
     ///
-    /// During the call other submissions to this `VkQueue` are held. `submit` must not block, and
-    /// must not [lock](Queue::lock) the same `VkQueue`, which is a deadlock. If a wait fails,
-    /// `submit` is not called.
+    /// During the call other submissions to this `VkQueue` are held. `submit` must not block. To
+    /// [lock](Queue::lock) the same `VkQueue` is an error there. If a wait fails, `submit` is not
+    /// called.
     ///
     /// If `submit` returns an error, none of the signals may be pending. If it returns `Ok`, it has
     /// made all of them. The engine cannot check that. A missing signal shows as a time-out.
@@ -47,7 +47,8 @@ impl Queue {
     ///
     /// # Errors
     /// Same errors as [`Queue::submit`](syncline_core::backend::Queue::submit). An error of
-    /// `submit` is a driver error of `vkQueueSubmit`. It refuses the submission. If the submission
+    /// `submit` is a driver error of `vkQueueSubmit`, with the text of [`RawSubmission::explain`].
+    /// It refuses the submission. If the submission
     /// was held, its timelines fail with the error instead (Q5).
     ///
     /// See `vkQueueSubmit2`, or `vkQueueSubmit` and `VkTimelineSemaphoreSubmitInfo`.

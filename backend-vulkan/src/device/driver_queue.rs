@@ -5,6 +5,7 @@
 //! block, so it only tries the gate. A logical queue that finds the gate locked leaves its waker
 //! there, and the unlocking thread wakes that queue.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use ash::vk;
@@ -29,13 +30,17 @@ pub(crate) const MAX_SUBMISSION: u64 = 16_000;
 /// Units of a submission, without its waits, command buffers and signals.
 pub(crate) const SUBMISSION: u64 = 4;
 
+/// All driver queues in use in the process, because two devices may adopt one `VkQueue`.
+///
+/// No driver call and no code of the application runs while this is locked.
+static IN_USE: Mutex<BTreeMap<vk::Queue, Weak<DriverQueue>>> = Mutex::new(BTreeMap::new());
+
 /// One `VkQueue`.
 pub(crate) struct DriverQueue {
+    object: Object,
     raw: vk::Queue,
     family: Family,
     index: u32,
-    /// The number that identifies this driver queue to the engine: see [`Enqueue::order_domain`].
-    domain: u64,
     gate: Gate,
     /// The logical queues that use this driver queue.
     queues: Mutex<Vec<Weak<dyn LogicalQueue>>>,
@@ -56,16 +61,30 @@ impl<E: Enqueue> LogicalQueue for SubmissionQueue<E> {
 }
 
 impl DriverQueue {
-    pub(crate) fn new(raw: vk::Queue, family: Family, index: u32) -> Self {
-        Self {
+    /// The driver queue of this handle, which all devices that have adopted the handle share.
+    pub(crate) fn of(raw: vk::Queue, family: Family, index: u32) -> Arc<Self> {
+        let new = Arc::new(Self {
+            object: Object::new("driver queue", &format!("{}.{index}", family.index)),
             raw,
             family,
             index,
-            domain: Object::new("driver queue", "").id(),
             gate: Gate::default(),
             queues: Mutex::default(),
             budget: InFlightBudget::new(UNITS),
+        });
+        let mut in_use = IN_USE.lock();
+        let earlier = in_use.get(&raw).and_then(Weak::upgrade);
+        if earlier.is_none() {
+            in_use.insert(raw, Arc::downgrade(&new));
         }
+        // Unlock first, because dropping a driver queue takes the lock.
+        drop(in_use);
+        earlier.unwrap_or(new)
+    }
+
+    #[inline]
+    pub(crate) const fn object(&self) -> &Object {
+        &self.object
     }
 
     /// The raw handle, for a thread that holds the gate.
@@ -86,8 +105,8 @@ impl DriverQueue {
 
     /// See [`Enqueue::order_domain`].
     #[inline]
-    pub(crate) const fn domain(&self) -> u64 {
-        self.domain
+    pub(crate) fn domain(&self) -> u64 {
+        self.object.id()
     }
 
     /// The budget of what its logical queues have in flight together.
@@ -134,6 +153,19 @@ impl DriverQueue {
             .filter_map(Weak::upgrade)
             .collect();
         queues.iter().map(|queue| queue.held()).sum()
+    }
+}
+
+impl Drop for DriverQueue {
+    fn drop(&mut self) {
+        let mut in_use = IN_USE.lock();
+        // The driver may have given the handle to a new queue.
+        let own = in_use
+            .get(&self.raw)
+            .is_some_and(|entry| std::ptr::eq(entry.as_ptr(), self));
+        if own {
+            in_use.remove(&self.raw);
+        }
     }
 }
 

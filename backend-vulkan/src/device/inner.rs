@@ -65,7 +65,7 @@ impl Inner {
             .iter()
             .filter_map(|&(family, index, raw)| {
                 let family = families.iter().find(|found| found.index == family)?;
-                Some(Arc::new(DriverQueue::new(raw, *family, index)))
+                Some(DriverQueue::of(raw, *family, index))
             })
             .collect();
         let no_handle = vk::ExternalSemaphoreHandleTypeFlags::empty();
@@ -306,11 +306,14 @@ impl Drop for Inner {
         let deferred = self.deferred_destroy.take_all();
         if !deferred.is_empty() {
             for queue in &self.queues {
-                // SAFETY: the queue is of this device. No thread uses the queue now, because a
-                // logical queue and a `QueueGuard` keep the device. Without a guard the application
-                // does not use the queue (see `Device::adopt`). On a lost device this call fails. A
-                // lost device uses no semaphore any more.
+                // Another device may have adopted the queue, too.
+                let locked = queue.gate().lock();
+                // SAFETY: the queue is of this device, and this thread has it locked. On a lost
+                // device this call fails. A lost device uses no semaphore any more.
                 let _ = unsafe { device.queue_wait_idle(queue.raw()) };
+                if locked {
+                    queue.gate().unlock();
+                }
             }
             self.destroy_semaphores(deferred);
         }

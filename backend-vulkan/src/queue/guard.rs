@@ -1,22 +1,26 @@
 //! Locking a `VkQueue` for the application's own calls.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::Result;
+use syncline_core::{Error, Result};
 
 use crate::device::driver_queue::DriverQueue;
 use crate::device::open::Device;
 
 /// A locked `VkQueue`, for the application's own `vkQueueSubmit`, `vkQueuePresentKHR` and so on.
 ///
-/// While the guard lives, submissions through Syncline to this driver queue are held. The thread
-/// that drops the guard submits them.
+/// While the guard lives, submissions through Syncline to this driver queue are held. This is also
+/// true for queues of other devices that have adopted the `VkQueue`. The thread that drops the
+/// guard submits them.
 #[must_use = "the queue is unlocked as soon as the guard is dropped"]
 pub struct QueueGuard {
     queue: Arc<DriverQueue>,
     /// Kept alive.
     device: Device,
+    /// The gate knows the thread.
+    _this_thread: PhantomData<*const ()>,
 }
 
 impl QueueGuard {
@@ -68,22 +72,25 @@ impl std::fmt::Debug for QueueGuard {
 impl Device {
     /// Locks a driver queue for the application's own calls.
     ///
-    /// Blocks while another thread submits to it or holds a guard. Locking a queue twice on one
-    /// thread is a deadlock.
+    /// Blocks while another thread submits to it or holds a guard.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](syncline_core::Error::Unsupported) if the device has no such driver
-    /// queue.
+    /// [`Error::Unsupported`] if the device has no such driver queue. [`Error::Reentrant`] if this
+    /// thread has the queue locked, or is in a call of
+    /// [`submit_raw`](crate::Queue::submit_raw) to it.
     pub fn lock_queue(&self, family: u32, index: u32) -> Result<QueueGuard> {
-        self.inner().require_maker()?;
-        Ok(self.guard(self.driver_queue(family, index)?))
+        self.guard(self.driver_queue(family, index)?)
     }
 
-    pub(crate) fn guard(&self, queue: &Arc<DriverQueue>) -> QueueGuard {
-        queue.gate().lock();
-        QueueGuard {
+    pub(crate) fn guard(&self, queue: &Arc<DriverQueue>) -> Result<QueueGuard> {
+        self.inner().require_maker()?;
+        if !queue.gate().lock() {
+            return Err(Error::reentrant(queue.object()));
+        }
+        Ok(QueueGuard {
             queue: queue.clone(),
             device: self.clone(),
-        }
+            _this_thread: PhantomData,
+        })
     }
 }

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
+use syncline_core::Error;
 use syncline_core::backend::Mutex;
 
 /// What a `vkQueueSubmit` of the application's own must wait for and signal.
@@ -35,7 +36,30 @@ pub struct RawSubmission<'s> {
 
 /// Objects that a call of the application keeps. The submission keeps this list.
 #[derive(Default)]
-pub(crate) struct KeptByCall(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct KeptByCall {
+    objects: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    /// Why the call fails.
+    reason: Mutex<Option<String>>,
+}
+
+impl KeptByCall {
+    /// Adds the reason, if there is one, to the driver error of a call that has failed.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match (error, self.reason.lock().take()) {
+            (
+                Error::Native {
+                    object,
+                    call,
+                    code,
+                    name,
+                    ..
+                },
+                Some(reason),
+            ) => Error::native(object, call, code, format!("{name}: {reason}")),
+            (error, _) => error,
+        }
+    }
+}
 
 impl std::fmt::Debug for KeptByCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -96,8 +120,15 @@ impl<'s> RawSubmission<'s> {
     /// Also if it is refused, because the driver may have a part of it. Then a later submission of
     /// the queue drops the object, or `Queue::idle`, or the drop of the queue.
     pub fn keep(&self, object: Arc<dyn Any + Send + Sync>) {
-        if let Some(KeptByCall(kept)) = self.kept {
-            kept.lock().push(object);
+        if let Some(kept) = self.kept {
+            kept.objects.lock().push(object);
+        }
+    }
+
+    /// Says why the call is about to return an error. The driver error then has this text.
+    pub fn explain(&self, reason: impl Into<String>) {
+        if let Some(kept) = self.kept {
+            *kept.reason.lock() = Some(reason.into());
         }
     }
 

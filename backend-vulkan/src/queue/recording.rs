@@ -481,16 +481,24 @@ impl Recording {
     /// submission has finished, and are of this device. The signal of each wait is pending. Each
     /// signalled value is above the previous one.
     #[inline]
-    pub(crate) unsafe fn submit(&mut self, queue: vk::Queue) -> Result<(), vk::Result> {
+    pub(crate) unsafe fn submit(&mut self, queue: vk::Queue) -> Result<()> {
         if let Some(work) = self.raw_work.take() {
+            let kept = work.kept.clone();
             // SAFETY: the caller guarantees it.
-            return unsafe { self.submit_raw(queue, work) };
+            let submitted = unsafe { self.submit_raw(queue, work) };
+            return submitted.map_err(|code| kept.explain(self.refused(code)));
         }
         // SAFETY: the caller guarantees it.
         unsafe {
             self.lists
                 .submit(self.device(), queue, &self.buffers, self.fence)
         }
+        .map_err(|code| self.refused(code))
+    }
+
+    #[cold]
+    fn refused(&self, code: vk::Result) -> Error {
+        self.queue().failed("vkQueueSubmit", code)
     }
 
     /// Lets the application submit. Command buffers that write times are submitted before and

@@ -65,7 +65,10 @@ impl Queue {
     }
 
     /// Locks its `VkQueue` for the application's own calls. See [`Device::lock_queue`].
-    pub fn lock(&self) -> QueueGuard {
+    ///
+    /// # Errors
+    /// [`Error::Reentrant`](syncline_core::Error::Reentrant), as there.
+    pub fn lock(&self) -> Result<QueueGuard> {
         self.0.device().guard(&self.0.enqueue().driver)
     }
 }
@@ -78,9 +81,10 @@ impl std::fmt::Debug for Queue {
 
 /// Gives the submissions of a queue to its `VkQueue`.
 pub struct Feed {
+    /// Before the device, because a driver reuses the handles of a destroyed one.
+    driver: Arc<DriverQueue>,
     device: Device,
     queue: Arc<QueueContext>,
-    driver: Arc<DriverQueue>,
     stamps: Recycled<Stamp>,
 }
 
@@ -184,9 +188,9 @@ impl Enqueue for Feed {
                 recording.submitted();
                 Flush::Done
             }
-            Err(code) => {
+            Err(error) => {
                 recording.discard();
-                Flush::Refused(self.queue.failed("vkQueueSubmit", code))
+                Flush::Refused(error)
             }
         };
         // Wakes other queues of the same driver queue, which run after this call has returned to

@@ -15,7 +15,7 @@ fn submissions_to_a_locked_queue_are_held() {
     on_each_device(|device| {
         let queue = device.queue(QueueKind::Compute, "deferred").unwrap();
         let (target, done) = (words(device, 64), device.timeline("done").unwrap());
-        let guard = queue.lock();
+        let guard = queue.lock().unwrap();
         // Submitted by the thread that has the guard.
         let filled = target.clone();
         let submitted = queue
@@ -196,7 +196,7 @@ fn an_application_keeps_its_device_and_submits_itself() {
     claim.wait_ready(TIMEOUT).unwrap();
     let semaphore = [device.semaphore_of(&frames).unwrap()];
     {
-        let guard = queue.lock();
+        let guard = queue.lock().unwrap();
         assert_eq!(guard.held(), 1);
         let values = [claim.value()];
         let mut timeline =
@@ -468,7 +468,7 @@ fn errors_of_the_validation_layer_are_collected() {
 /// Lets a queue signal 2 and then 1, by calls of the application's own.
 fn signal_backward(device: &Device, raw: vk::Semaphore) {
     let queue = device.queue(QueueKind::Compute, "queue").unwrap();
-    let guard = queue.lock();
+    let guard = queue.lock().unwrap();
     for value in [2, 1] {
         let (semaphores, values) = ([raw], [value]);
         let mut timeline =

@@ -89,7 +89,7 @@ fn adopt(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
                         claim.wait_ready(LONG)?;
                         let (wait, own) = (before.at(value), device.semaphore_of(&after)?);
                         let waits = [device.semaphore(wait)?, own];
-                        let guard = queue.lock();
+                        let guard = queue.lock()?;
                         hand.submit(
                             &guard,
                             (&waits, &[wait.value(), claim.predecessor()]),

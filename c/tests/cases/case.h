@@ -10,6 +10,8 @@
 static int failures = 0;
 
 static inline bool check(bool holds, const char *rule, const char *what, int line) {
+  // No text names an item of Rust, which a reader of C does not know.
+  holds = holds && strstr(sl_last_error(), "::") == NULL;
   printf("%s %s: %s (line %d) %s\n", holds ? "ok    " : "FAILED", rule, what, line,
          holds ? "" : sl_last_error());
   failures += holds ? 0 : 1;

@@ -234,9 +234,9 @@ static void own_block(const engine *of, sl_device vulkan, sl_link link) {
   VkBuffer buffers[2];
   VkImage image;
   VkMemoryRequirements needs, of_image;
-  MUST(vkCreateBuffer(of->device, &like, NULL, &buffers[0]));
-  MUST(vkCreateBuffer(of->device, &like, NULL, &buffers[1]));
-  MUST(vkCreateImage(of->device, &picture, NULL, &image));
+  VULKAN(vkCreateBuffer(of->device, &like, NULL, &buffers[0]));
+  VULKAN(vkCreateBuffer(of->device, &like, NULL, &buffers[1]));
+  VULKAN(vkCreateImage(of->device, &picture, NULL, &image));
   vkGetBufferMemoryRequirements(of->device, buffers[0], &needs);
   vkGetImageMemoryRequirements(of->device, image, &of_image);
   // Multiples of all alignments.
@@ -256,9 +256,9 @@ static void own_block(const engine *of, sl_device vulkan, sl_link link) {
     image = NULL;
   }
   VkDeviceMemory memory;
-  MUST(vkAllocateMemory(of->device, &block, NULL, &memory));
-  MUST(vkBindBufferMemory(of->device, buffers[0], memory, 0));
-  MUST(vkBindBufferMemory(of->device, buffers[1], memory, second));
+  VULKAN(vkAllocateMemory(of->device, &block, NULL, &memory));
+  VULKAN(vkBindBufferMemory(of->device, buffers[0], memory, 0));
+  VULKAN(vkBindBufferMemory(of->device, buffers[1], memory, second));
   sl_vulkan_allocation_info info = {.size = sizeof info,
                                     .memory = memory,
                                     .bytes = block.allocationSize,
@@ -290,10 +290,10 @@ static void own_block(const engine *of, sl_device vulkan, sl_link link) {
                      .free = free_fill) == SL_SUCCESS);
   CHECK("X8", sl_queue_idle(queue, LONG) == SL_SUCCESS);
   void *mapped;
-  MUST(vkMapMemory(of->device, memory, 0, VK_WHOLE_SIZE, 0, &mapped));
+  VULKAN(vkMapMemory(of->device, memory, 0, VK_WHOLE_SIZE, 0, &mapped));
   CHECK("X8", ((uint32_t *)mapped)[second / 4 + 15] == 0x77 && ((uint32_t *)mapped)[15] != 0x77);
   if (image != NULL) {
-    MUST(vkBindImageMemory(of->device, image, memory, third));
+    VULKAN(vkBindImageMemory(of->device, image, memory, third));
     sl_image_info told = {.size = sizeof told,
                           .image_type = VK_IMAGE_TYPE_2D,
                           .format = VK_FORMAT_R8G8B8A8_UNORM,
@@ -375,7 +375,7 @@ static void shared(const engine *of) {
   vkCmdPipelineBarrier(reads.commands, all, VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &host, 0, NULL, 0,
                        NULL);
   vkCmdPipelineBarrier(reads.commands, all, all, 0, 0, NULL, 1, &release, 0, NULL);
-  MUST(vkEndCommandBuffer(reads.commands));
+  VULKAN(vkEndCommandBuffer(reads.commands));
   // The reader comes first, and is held.
   sl_point written = at(frames, 1), read = at(frames, 2);
   fill writes = {.memory = of_cuda.cuda_pointer};
@@ -398,7 +398,7 @@ static void shared(const engine *of) {
                               .semaphoreCount = 1,
                               .pSemaphores = &semaphore,
                               .pValues = &value};
-  MUST(vkWaitSemaphores(of->device, &wait, LONG));
+  VULKAN(vkWaitSemaphores(of->device, &wait, LONG));
   CHECK("free", sl_claim_free(claim) == SL_SUCCESS);
   CHECK("D4", sl_queue_idle(draws, LONG) == SL_SUCCESS && sl_queue_idle(queue, LONG) == SL_SUCCESS);
   CHECK("D4", reads.counts.freed == 1 && writes.counts.freed == 1);
@@ -483,10 +483,10 @@ int main(void) {
   uint32_t count = 8, used = 0;
   int ordinals = 0;
   CHECK("cuda", cuInit(0) == 0 && cuDeviceGetCount(&ordinals) == 0);
-  MUST(vkEnumeratePhysicalDevices(instance, &count, found));
+  VULKAN(vkEnumeratePhysicalDevices(instance, &count, found));
   for (uint32_t i = 0; i < count; i++) {
     engine own;
-    if (!make_device(&own, instance, found[i])) {
+    if (!make_device(&own, instance, found[i], NULL, NULL)) {
       continue;
     }
     for (int ordinal = 0; ordinal < ordinals; ordinal++) {
@@ -498,7 +498,7 @@ int main(void) {
         used++;
       }
     }
-    destroy(&own);
+    destroy_device(&own);
   }
   vkDestroyInstance(instance, NULL);
   printf("%u pairs\n", used);

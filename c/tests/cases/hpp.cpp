@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
 
@@ -111,12 +112,30 @@ int main() {
   made.reset();
   CHECK("handle", sl_timeline_signal(freed, 1) == SL_ERROR_INVALID_HANDLE);
 
+  CHECK("version", version() == sl_version());
+  CHECK("D2", report().find("host") != std::string::npos);
+
   Device other = Device::open_host();
   Link link = Link::connect(device, other);
   CHECK("X1", link.mechanism() == SL_MECHANISM_ENGINE && !link.why().empty());
+  CHECK("X1", std::strcmp(link.mechanism_name(), "through the engine on the host") == 0);
   auto [left, right] = link.buffer(64);
   CHECK("X8", left.info().host_pointer == right.info().host_pointer);
   CHECK("X8", left.view(16, 16).info().bytes == 16);
+  static_cast<std::uint32_t *>(left.info().host_pointer)[3] = 7;
+  Buffer copy = device.buffer(64);
+  right.copy_to(copy);
+  CHECK("X8", static_cast<std::uint32_t *>(copy.info().host_pointer)[3] == 7);
+
+  // T8: an eventfd, and results that are refused.
+  int readable = eventfd(0, EFD_CLOEXEC), kept = dup(readable);
+  Notification notification = moved.at(1).notify(readable);
+  std::uint64_t count = 0;
+  CHECK("T8", read(kept, &count, sizeof count) == sizeof count && count == 1);
+  close(kept);
+  CHECK("E5", thrown([&] { (void)device.vulkan(); }, "Vulkan") == SL_ERROR_UNSUPPORTED);
+  CHECK("E5", thrown([&] { (void)moved.at(1).vk_semaphore(device); }, "Vulkan") ==
+                  SL_ERROR_UNSUPPORTED);
 
   Fence start = device.fence(SL_TIMING_INTERVAL), end = device.fence(SL_TIMING_INTERVAL);
   queue.record(start);
@@ -138,9 +157,13 @@ int main() {
   thread.join();
   CHECK("X8", words.size() == 8 && static_cast<std::uint32_t *>(words.data())[1] == 42);
   server.check_peer();
+  CHECK("P1", server.peer() == static_cast<std::uint32_t>(getpid()));
   CHECK("P1", thrown([&] { (void)listener.accept("none", 1ms); }, "did not connect") == SL_ERROR_TIMED_OUT);
   client.reset();
   CHECK("P3", thrown([&] { server.receive("words", 8, 60s); }, "closed its end") == SL_ERROR_PEER_LOST);
+
+  listener.close();
+  CHECK("P1", thrown([&] { (void)listener.accept("none", 60s); }, "closed") == SL_ERROR_CANCELLED);
 
   std::printf("%d failed\n", failures);
   return failures == 0 ? 0 : 1;

@@ -2,6 +2,7 @@
 
 #include "case.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -126,6 +127,42 @@ static int stand(int socket) {
   return done();
 }
 
+typedef struct {
+  sl_listener listener;
+  sl_endpoint endpoint;
+  sl_result result;
+} call;
+
+static void *accept_one(void *data) {
+  call *own = data;
+  own->result = sl_listener_accept(own->listener, NULL, LONG, &own->endpoint);
+  return NULL;
+}
+
+static void *receive_one(void *data) {
+  call *own = data;
+  sl_words words;
+  own->result = sl_endpoint_receive_words(own->endpoint, "none", 4, LONG, &words);
+  return NULL;
+}
+
+// P1: another thread closes the listener, which ends the accept.
+static void close_listener(const char *path) {
+  call own = {.result = SL_ERROR_INTERNAL};
+  pthread_t thread;
+  CHECK("P1", sl_listener_bind(path, &own.listener) == SL_SUCCESS);
+  pthread_create(&thread, NULL, accept_one, &own);
+  struct timespec pause = {0, 20000000};
+  nanosleep(&pause, NULL); // so that it waits in most runs
+  CHECK("P1", sl_listener_close(own.listener) == SL_SUCCESS);
+  pthread_join(thread, NULL);
+  CHECK("P1", own.result == SL_ERROR_CANCELLED);
+  CHECK("P1", sl_listener_accept(own.listener, NULL, LONG, &own.endpoint) == SL_ERROR_CANCELLED &&
+                  says("was closed"));
+  CHECK("P1", sl_endpoint_connect(path, NULL, LONG, &own.endpoint) == SL_ERROR_DRIVER);
+  CHECK("free", sl_listener_free(own.listener) == SL_SUCCESS && access(path, F_OK) != 0);
+}
+
 // P3: a process that lives and does not answer is given up.
 static void give_up(pid_t child, int socket) {
   sl_device device = host();
@@ -139,7 +176,14 @@ static void give_up(pid_t child, int socket) {
   CHECK("P1", sl_endpoint_timeline(endpoint, "line", device, SL_ACCESS_WAIT, LONG, &line) ==
                   SL_SUCCESS);
   CHECK("P3", sl_point_wait(at(line, 1), SECOND / 100) == SL_ERROR_TIMED_OUT);
+  call blocked = {.endpoint = endpoint, .result = SL_ERROR_INTERNAL};
+  pthread_t thread;
+  pthread_create(&thread, NULL, receive_one, &blocked);
+  struct timespec pause = {0, 20000000};
+  nanosleep(&pause, NULL); // so that it waits in most runs
   CHECK("P3", sl_endpoint_give_up(endpoint) == SL_SUCCESS);
+  pthread_join(thread, NULL);
+  CHECK("P3", blocked.result == SL_ERROR_PEER_LOST);
   CHECK("P3", sl_point_wait(at(line, 1), LONG) == SL_ERROR_FAILED && says("given up"));
   kill(child, SIGKILL);
   waitpid(child, NULL, 0);
@@ -167,5 +211,6 @@ int main(void) {
   close(sockets[1]);
   take(path, painter);
   give_up(standing, sockets[0]);
+  close_listener(path);
   return done();
 }

@@ -18,7 +18,7 @@ static sl_timeline line(const char *label) {
 typedef struct {
   counts counts;
   uint32_t waits, signals;
-  sl_result inner;
+  sl_result inner, locked;
 } data;
 
 static void free_data(void *all) { free_counts(&((data *)all)->counts); }
@@ -32,6 +32,8 @@ static int32_t submit(const sl_vulkan_submission *told, void *all) {
     return own_data->counts.returns;
   }
   own_data->inner = SUBMIT(queue, NULL, .waits = NULL);
+  sl_lock lock;
+  own_data->locked = sl_queue_lock(queue, NULL, &lock);
   return submit_as_told(told, NULL);
 }
 
@@ -80,7 +82,7 @@ static void raw(void) {
   CHECK("Q2", sl_timeline_signal(gate, 1) == SL_SUCCESS);
   CHECK("Q2", sl_submission_wait_submitted(submission, LONG) == SL_SUCCESS);
   CHECK("Q8", all.counts.called == 1 && all.signals >= 1);
-  CHECK("Q6", all.inner == SL_ERROR_DEADLOCK);
+  CHECK("Q6", all.inner == SL_ERROR_DEADLOCK && all.locked == SL_ERROR_DEADLOCK);
   CHECK("Q8", sl_point_wait(signal, LONG) == SL_SUCCESS);
   CHECK("Q8", sl_queue_idle(queue, LONG) == SL_SUCCESS && all.counts.freed == 1);
   // A wait for a signal that is with the driver has a semaphore.
@@ -100,6 +102,13 @@ static void raw(void) {
   CHECK("free", sl_timeline_free(gate) == SL_SUCCESS && sl_timeline_free(drawn) == SL_SUCCESS);
 }
 
+static int32_t submit_with_reason(const sl_vulkan_submission *told, void *all) {
+  (void)told;
+  (void)all;
+  sl_work_failed("the frame is too large");
+  return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
 // Q5 and E1: an error of the program's vkQueueSubmit. E2: a submission that is skipped.
 static void raw_fails(void) {
   sl_timeline gate = line("gate"), drawn = line("drawn");
@@ -109,6 +118,9 @@ static void raw_fails(void) {
                      .free = free_data) == SL_ERROR_DRIVER && says("OUT_OF_DEVICE_MEMORY"));
   CHECK("Q5", sl_queue_idle(queue, LONG) == SL_SUCCESS);
   CHECK("Q5", all.counts.called == 1 && all.counts.freed == 1);
+  CHECK("Q5", SUBMIT(queue, NULL, SIGNAL(signal), .vulkan_work = submit_with_reason) ==
+                  SL_ERROR_DRIVER);
+  CHECK("Q5", says("OUT_OF_HOST_MEMORY") && says("the frame is too large"));
   // The value is free again. A held submission fails its timelines.
   data held = {.counts.returns = VK_ERROR_OUT_OF_HOST_MEMORY}, skipped = {0};
   sl_submission submission;
@@ -120,6 +132,13 @@ static void raw_fails(void) {
                   says("OUT_OF_HOST_MEMORY"));
   CHECK("E1", sl_queue_idle(queue, LONG) == SL_SUCCESS);
   CHECK("E1", held.counts.called == 1 && held.counts.freed == 1);
+  sl_timeline reasoned = line("reasoned");
+  sl_point late = at(gate, 2), broken = at(reasoned, 1);
+  CHECK("E1", SUBMIT(queue, NULL, WAIT(late), SIGNAL(broken),
+                     .vulkan_work = submit_with_reason) == SL_SUCCESS);
+  CHECK("E1", sl_timeline_signal(gate, 2) == SL_SUCCESS);
+  CHECK("E1", sl_point_wait(broken, LONG) == SL_ERROR_FAILED && says("the frame is too large"));
+  CHECK("free", sl_timeline_free(reasoned) == SL_SUCCESS);
   sl_timeline later = line("later");
   sl_point next = at(later, 1);
   CHECK("E2", SUBMIT(queue, NULL, WAIT(signal), SIGNAL(next), .vulkan_work = submit,
@@ -146,7 +165,7 @@ static void free_and_call(void *all) {
 
 static int32_t submit_a_part(const sl_vulkan_submission *told, void *all) {
   sl_vulkan_submission part = {.queue = told->queue};
-  MUST(submit_as_told(&part, NULL));
+  VULKAN(submit_as_told(&part, NULL));
   ((caller *)all)->counts.called++;
   return VK_ERROR_OUT_OF_HOST_MEMORY;
 }
@@ -233,6 +252,24 @@ static void locked(void) {
   CHECK("D5", SUBMIT(queue, &submission, SIGNAL(signal)) == SL_SUCCESS);
   CHECK("D5", sl_submission_was_held(submission, &held) == SL_SUCCESS && held);
   CHECK("D5", sl_point_wait(signal, SECOND / 100) == SL_ERROR_TIMED_OUT);
+  // No thread locks a VkQueue twice, also not by another queue over it.
+  sl_queue twin;
+  sl_lock second = {77};
+  CHECK("D5", sl_queue_lock(queue, NULL, &second) == SL_ERROR_DEADLOCK && second.id == 77);
+  CHECK("D5", sl_queue_open_vulkan(device, own.family, 0, "twin", &twin) == SL_SUCCESS);
+  CHECK("D5", sl_queue_lock(twin, NULL, &second) == SL_ERROR_DEADLOCK && says("locked"));
+  CHECK("free", sl_queue_free(twin) == SL_SUCCESS);
+  // A VkQueue that is adopted twice has one lock.
+  sl_vulkan_queue queues = {own.queue, own.family, 0};
+  sl_vulkan_adopt_info adopted = adopt_info(&own, &queues);
+  sl_device again;
+  counts second_owner = {0};
+  CHECK("D5", sl_device_adopt_vulkan(&adopted, &second_owner, free_counts, &again) == SL_SUCCESS);
+  CHECK("D5", sl_queue_open_vulkan(again, own.family, 0, "again", &twin) == SL_SUCCESS);
+  CHECK("D5", sl_queue_lock(twin, NULL, &second) == SL_ERROR_DEADLOCK);
+  sl_submission by_twin;
+  CHECK("D5", SUBMIT(twin, &by_twin, .waits = NULL) == SL_SUCCESS);
+  CHECK("D5", sl_submission_was_held(by_twin, &held) == SL_SUCCESS && held);
   pthread_t thread;
   void *result;
   pthread_create(&thread, NULL, unlock_elsewhere, &lock);
@@ -241,6 +278,9 @@ static void locked(void) {
   CHECK("D5", sl_point_wait(signal, SECOND / 100) == SL_ERROR_TIMED_OUT);
   CHECK("D5", sl_queue_unlock(lock) == SL_SUCCESS);
   CHECK("D5", sl_point_wait(signal, LONG) == SL_SUCCESS);
+  CHECK("D5", sl_queue_idle(twin, LONG) == SL_SUCCESS && sl_submission_free(by_twin) == SL_SUCCESS);
+  CHECK("free", sl_queue_free(twin) == SL_SUCCESS && sl_device_free(again) == SL_SUCCESS);
+  CHECK("D4", freed_once(&second_owner));
   CHECK("free", sl_queue_unlock(lock) == SL_ERROR_INVALID_HANDLE);
   CHECK("free", sl_submission_free(submission) == SL_SUCCESS);
   CHECK("free", sl_timeline_free(done) == SL_SUCCESS);
@@ -341,7 +381,7 @@ static void signal_as_others(VkSemaphore semaphore, uint64_t value) {
   CHECK("D5", sl_queue_lock(queue, NULL, &lock) == SL_SUCCESS);
   sl_vulkan_submission as_told = {
       .queue = own.queue, .signal_count = 1, .signals = &semaphore, .signal_values = &value};
-  MUST(submit_as_told(&as_told, NULL));
+  VULKAN(submit_as_told(&as_told, NULL));
   CHECK("D5", sl_queue_unlock(lock) == SL_SUCCESS);
 }
 
@@ -352,7 +392,7 @@ static void others(void) {
                                     .initialValue = 4};
   VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
   VkSemaphore semaphore, same;
-  MUST(vkCreateSemaphore(own.device, &info, NULL, &semaphore));
+  VULKAN(vkCreateSemaphore(own.device, &info, NULL, &semaphore));
   sl_timeline frame, plain = line("plain");
   uint64_t value = 0;
   CHECK("T2", sl_timeline_adopt_vulkan(device, NULL, "frame", &frame) == SL_ERROR_INVALID_ARGUMENT);
@@ -385,7 +425,7 @@ static void others(void) {
 static void claims_of_the_document(void) {
   sl_timeline made = line("made"), drawn = line("drawn"), gate = line("gate");
   VkCommandBuffer commands = begin(&own);
-  MUST(vkEndCommandBuffer(commands));
+  VULKAN(vkEndCommandBuffer(commands));
   sl_point go = at(gate, 1), ready = at(made, 1), end = at(drawn, 1);
   CHECK("Q2", SUBMIT(queue, NULL, WAIT(go), SIGNAL(ready)) == SL_SUCCESS);
   // Its signal is held, so the wait must not go to the driver. Then the value is free again.
@@ -446,7 +486,7 @@ static void memory(void) {
   vkCmdFillBuffer(drawn.commands, info.vulkan_buffer, info.vulkan_offset, info.bytes, 0x1234);
   vkCmdPipelineBarrier(drawn.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_HOST_BIT,
                        0, 1, &seen, 0, NULL, 0, NULL);
-  MUST(vkEndCommandBuffer(drawn.commands));
+  VULKAN(vkEndCommandBuffer(drawn.commands));
   sl_timeline done;
   CHECK("X2", sl_link_timeline(link, "done", 3, &done) == SL_SUCCESS);
   sl_point signal = at(done, 4);
@@ -528,13 +568,13 @@ int main(void) {
   VkInstance instance = make_instance();
   VkPhysicalDevice found[8];
   uint32_t count = 8, used = 0;
-  MUST(vkEnumeratePhysicalDevices(instance, &count, found));
+  VULKAN(vkEnumeratePhysicalDevices(instance, &count, found));
   for (uint32_t i = 0; i < count; i++) {
-    if (!make_device(&own, instance, found[i])) {
+    if (!make_device(&own, instance, found[i], NULL, NULL)) {
       continue;
     }
     cases();
-    destroy(&own);
+    destroy_device(&own);
     used++;
   }
   vkDestroyInstance(instance, NULL);

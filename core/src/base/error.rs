@@ -390,10 +390,8 @@ pub enum Error {
     /// No synchronization object serves all parties of a negotiation.
     #[error("{0}")]
     Conflict(ConflictError),
-    /// Work that runs on a queue submitted to the same queue.
-    #[error(
-        "work running on {queue} submitted to the same queue; submit it after the work has returned"
-    )]
+    /// Work that runs on a queue submitted to the same queue, or a thread locked a queue twice.
+    #[error("this thread runs work of {queue}, or has it locked: call this after that has ended")]
     #[non_exhaustive]
     Reentrant {
         /// The queue.
@@ -448,6 +446,13 @@ pub enum Error {
         /// The value it has.
         reached: u64,
     },
+    /// Another thread has closed the object, so the call can never succeed.
+    #[error("{object} was closed")]
+    #[non_exhaustive]
+    Closed {
+        /// The object.
+        object: Object,
+    },
     /// A wait ended before its point was reached.
     #[error(
         "timed out after {waited:?} waiting for {object} {stage} {value} (reached {reached}, pending up to {pending}): {blockers}"
@@ -474,7 +479,7 @@ pub enum Error {
     NothingToWaitFor,
     /// A raw handle was asked for a point that is not pending, and would mislead.
     #[error(
-        "{object}: value {value} is not pending yet (pending up to {pending}): its signal has not been handed to a driver; wait with `Point::wait_pending`, or with `Claim::wait_ready` for the value before a claim"
+        "{object}: value {value} is not pending yet (pending up to {pending}): its signal has not been handed to a driver; wait until it is pending, and for a claim until the value before it is"
     )]
     #[non_exhaustive]
     NotPending {

@@ -96,6 +96,22 @@ impl Error {
         }
     }
 
+    /// Makes an [`Error::Reentrant`].
+    #[must_use]
+    pub fn reentrant(queue: impl Into<Object>) -> Self {
+        Self::Reentrant {
+            queue: queue.into(),
+        }
+    }
+
+    /// Makes an [`Error::Closed`].
+    #[must_use]
+    pub fn closed(object: impl Into<Object>) -> Self {
+        Self::Closed {
+            object: object.into(),
+        }
+    }
+
     /// Makes an [`Error::CannotShare`].
     #[must_use]
     pub fn cannot_share(

@@ -26,7 +26,7 @@ pub enum ErrorKind {
     Work,
     /// A timeline or submission failed. [`Error::root`] is the cause if it is known here.
     Failed,
-    /// The last handle of the timeline is gone, and nothing can signal the value any more.
+    /// The last handle of the timeline is gone, or another thread has closed the object.
     Cancelled,
     /// The time limit has passed. Nothing has changed, and the call can be repeated.
     TimedOut,
@@ -70,7 +70,7 @@ impl Error {
             Self::Failed { .. } | Self::Skipped { .. } | Self::FailedElsewhere { .. } => {
                 ErrorKind::Failed
             }
-            Self::Cancelled { .. } => ErrorKind::Cancelled,
+            Self::Cancelled { .. } | Self::Closed { .. } => ErrorKind::Cancelled,
             Self::TimedOut { .. } | Self::PeerSilent { .. } => ErrorKind::TimedOut,
             Self::NotPending { .. }
             | Self::NotRecorded { .. }

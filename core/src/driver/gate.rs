@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::base::run::wake_all;
-use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, this_thread};
 use crate::driver::enqueue::Waker;
 
 /// The lock of a driver queue that needs external synchronization, such as a `VkQueue`.
@@ -17,17 +17,21 @@ pub struct Gate {
     unlocked: Condvar,
 }
 
-/// State of the word: the gate is not locked.
+/// The word of a gate that is not locked. Otherwise it has the owner's id above the lowest bit.
 const FREE: u64 = 0;
-/// State of the word: the gate is locked, and no thread or queue wants it.
-const LOCKED: u64 = 1;
-/// State of the word: the gate is locked, and the unlocking thread must wake those in [`Others`].
-const WANTED: u64 = 2;
+/// The lowest bit of the word: the unlocking thread must wake those in [`Others`].
+const WANTED: u64 = 1;
+
+/// The word of a gate that the calling thread has locked, and that no thread or queue wants.
+#[inline]
+fn locked_here() -> u64 {
+    this_thread().number() << 1
+}
 
 /// The threads and queues that found the gate locked.
 ///
-/// The word is set to [`WANTED`] under the mutex around this. So an unlocking thread that reads
-/// `WANTED` finds them here. The mutex is held only for a few instructions, so a try does not block
+/// [`WANTED`] is set under the mutex around this. So an unlocking thread that reads the bit finds
+/// them here. The mutex is held only for a few instructions, so a try does not block
 /// for long.
 #[derive(Default)]
 struct Others {
@@ -52,7 +56,7 @@ impl Gate {
     #[must_use = "it stays locked until it is unlocked"]
     #[inline]
     pub fn try_lock(&self, waker: &dyn Fn() -> Waker) -> bool {
-        self.change(FREE, LOCKED) || self.try_lock_again(waker)
+        self.change(FREE, locked_here()) || self.try_lock_again(waker)
     }
 
     #[cold]
@@ -66,9 +70,17 @@ impl Gate {
     }
 
     /// Takes the lock. Blocks while another thread has it.
-    pub fn lock(&self) {
-        if self.change(FREE, LOCKED) {
-            return;
+    ///
+    /// Returns false, without an effect, if the calling thread has it already.
+    #[must_use = "the lock may not be taken"]
+    pub fn lock(&self) -> bool {
+        let locked = locked_here();
+        if self.change(FREE, locked) {
+            return true;
+        }
+        // Only this thread writes and removes its own id.
+        if self.word.load(Ordering::Relaxed) & !WANTED == locked {
+            return false;
         }
         let mut others = self.others.lock();
         while !self.take_or_want(&others) {
@@ -76,27 +88,34 @@ impl Gate {
             others = self.unlocked.wait(others);
             others.waiting -= 1;
         }
+        true
     }
 
-    /// Takes the lock if it is free. Otherwise sets the word to [`WANTED`] and returns false.
+    /// Takes the lock if it is free. Otherwise sets [`WANTED`] and returns false.
     ///
-    /// The caller holds the mutex of `others`. Only code that holds it writes `WANTED`.
+    /// The caller holds the mutex of `others`. Only code that holds it sets the bit.
     fn take_or_want(&self, others: &Others) -> bool {
         // The last holder woke only some of the waiting threads, or none. This holder wakes the
         // rest.
         let taken = if others.waiting == 0 && others.blocked.is_empty() {
-            LOCKED
+            locked_here()
         } else {
-            WANTED
+            locked_here() | WANTED
         };
         loop {
             if self.change(FREE, taken) {
                 return true;
             }
-            let wanted =
-                self.word
-                    .compare_exchange(LOCKED, WANTED, Ordering::Relaxed, Ordering::Relaxed);
-            if matches!(wanted, Ok(_) | Err(WANTED)) {
+            let found = self.word.load(Ordering::Relaxed);
+            if found & WANTED != 0 {
+                return false;
+            }
+            if found != FREE
+                && self
+                    .word
+                    .compare_exchange(found, found | WANTED, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            {
                 return false;
             }
         }
@@ -104,10 +123,10 @@ impl Gate {
 
     /// Unlocks the gate and wakes the threads and queues that found it locked.
     ///
-    /// Queues then submit on this thread. Any thread may unlock, not only the one that locked.
+    /// Queues then submit on this thread. The thread that has locked unlocks.
     #[inline]
     pub fn unlock(&self) {
-        if self.word.swap(FREE, Ordering::Release) == WANTED {
+        if self.word.swap(FREE, Ordering::Release) & WANTED != 0 {
             self.look_after_others();
         }
     }

@@ -38,7 +38,7 @@ impl Port for CounterPort {
         Err(Error::unsupported(
             self.0.object(),
             format!("take a signal of {value} for pending"),
-            "the page does not say so: signals of raw CUDA streams go through Device::submit_claimed, and those of another process are there once they are with a driver",
+            "the page does not say so: a claim of a raw CUDA stream is submitted with the stream, and signals of another process are there once they are with a driver",
         ))
     }
 

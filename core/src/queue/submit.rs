@@ -138,9 +138,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<Option<Turn<E>>, Box<Error>> {
         let me = this_thread();
         if state.turns.is_of(me) {
-            return Err(Box::new(Error::Reentrant {
-                queue: self.object().clone(),
-            }));
+            return Err(Box::new(Error::reentrant(self.object())));
         }
         submission.number = state.last + 1;
         // Claims are decided in the queue's order, so under its lock.

@@ -25,7 +25,7 @@ fn main() -> Result<(), Stop> {
     let queue = device.queue(QueueKind::Graphics, "show")?;
     let settle = || {
         queue.idle(PATIENCE)?; // the frames in flight
-        own.wait_idle(queue.lock().raw()) // presents, which no timeline covers
+        own.wait_idle(queue.lock()?.raw()) // presents, which no timeline covers
     };
     let renew = |old: Option<&Swapchain>| -> Result<_, Stop> {
         settle()?;
@@ -65,7 +65,7 @@ fn main() -> Result<(), Stop> {
         }
         match submitted.wait_submitted(PATIENCE) {
             Ok(()) => {
-                swapchain.present(queue.lock().raw(), image)?;
+                swapchain.present(queue.lock()?.raw(), image)?;
                 (n, acquired) = (n + 1, None);
             }
             Err(Error::Skipped { cause, .. }) => {

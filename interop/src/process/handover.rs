@@ -407,7 +407,7 @@ impl Endpoint {
         };
         drop(descriptors);
         let reason = format!(
-            "no driver checks it, and {} is not trusted: Endpoint::trust_handles says that it is",
+            "no driver checks it, and {} is not trusted: trust its handles first",
             self.peer(),
         );
         received.refuse(&reason, Deadline::after(Duration::ZERO));

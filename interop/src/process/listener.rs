@@ -5,12 +5,13 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketFlags};
+use rustix::net::{Shutdown, SocketAddrUnix, SocketFlags};
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{
     Error, Result,
@@ -55,6 +56,7 @@ pub struct Listener {
     bound: Option<(u64, u64)>,
     /// Closes the sockets of clients that do not become endpoints.
     closer: DroppedByMaker<Arc<Closer>>,
+    is_closed: AtomicBool,
 }
 
 impl Listener {
@@ -90,6 +92,7 @@ impl Listener {
             socket,
             bound: inode(path),
             path: path.to_owned(),
+            is_closed: AtomicBool::new(false),
         };
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen"))?;
         Ok(listener)
@@ -108,6 +111,7 @@ impl Listener {
     ///
     /// # Errors
     /// * [`Error::PeerSilent`] if no client connects and sends a valid greeting in time.
+    /// * [`Error::Closed`] after [`Listener::close`].
     /// * [`Error::Native`] if a system call fails.
     pub fn accept(&self, label: &str, timeout: Duration) -> Result<Endpoint> {
         self.closer.maker().require(&self.object)?;
@@ -139,9 +143,24 @@ impl Listener {
         }
     }
 
+    /// Ends the calls of [`Listener::accept`] on all threads, and refuses later ones.
+    ///
+    /// A call that reads a greeting ends after at most two seconds. Clients are refused, and the
+    /// file stays until the listener is dropped. Has no effect in a [forked](super#fork) child.
+    pub fn close(&self) {
+        if self.closer.maker().is_this() {
+            self.is_closed.store(true, Ordering::Release);
+            // Wakes the threads that poll. The call fails only for a socket that is closed already.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
+    }
+
     /// Accepts the next connection.
     fn next(&self, deadline: Deadline, turned_away: &TurnedAway) -> Result<OwnedFd> {
         loop {
+            if self.is_closed.load(Ordering::Acquire) {
+                return Err(Error::closed(&self.object));
+            }
             if !self.closer.accepts() {
                 if deadline.has_passed() {
                     let awaited = "let go of what earlier clients sent";
@@ -159,6 +178,8 @@ impl Listener {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => return Ok(socket),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Another thread has shut it down meanwhile.
+                Err(Errno::INVAL) if self.is_closed.load(Ordering::Acquire) => {}
                 Err(Errno::AGAIN) if deadline.has_passed() => {
                     return Err(self.silent("connect", deadline, turned_away));
                 }

@@ -425,3 +425,25 @@ fn an_empty_path_is_refused() {
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     alone.nothing_is_left();
 }
+
+/// P1: another thread ends an accept, at any moment of the call.
+#[test]
+fn a_closed_listener_accepts_no_process() {
+    let alone = Alone::new();
+    {
+        let folder = Folder::new("closed");
+        let path = folder.0.join("socket");
+        let listener = Listener::bind(&path).unwrap();
+        std::thread::scope(|scope| {
+            let accepts = [0; 2].map(|_| scope.spawn(|| listener.accept("client", LONG)));
+            listener.close();
+            for accept in accepts {
+                let ended = accept.join().unwrap();
+                assert!(matches!(ended, Err(Error::Closed { .. })), "{ended:?}");
+            }
+        });
+        let refused = Endpoint::connect(&path, "late", LONG).unwrap_err();
+        assert_eq!(code(&refused), is(Errno::CONNREFUSED));
+    }
+    alone.nothing_is_left();
+}

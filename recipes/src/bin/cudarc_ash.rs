@@ -109,7 +109,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         let mut claim = drawn.claim(frame)?;
         claim.wait_ready(LIMIT)?;
         let signal = (vulkan.semaphore_of(&drawn)?, claim.value());
-        let guard = graphics.lock(); // the lock that Syncline takes to use this VkQueue
+        let guard = graphics.lock()?; // the lock that Syncline takes to use this VkQueue
         renderer.submit(guard.raw(), commands, wait, signal)?;
         drop(guard);
         claim.submitted_on(vulkan.id())?;

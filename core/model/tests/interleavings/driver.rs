@@ -195,7 +195,7 @@ impl<const CAPACITY: u64> Driver<CAPACITY> {
 
     /// Locks the driver queue, as an application does. Blocks until it is free.
     pub(crate) fn hold(&self) {
-        self.gate.lock();
+        assert!(self.gate.lock(), "the thread has it already");
     }
 
     /// Unlocks the driver queue and wakes the queues and threads that found it locked.

@@ -346,6 +346,12 @@ pub(crate) struct Thread(Arc<Token>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(u64);
 
+impl ThreadId {
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// The next id. Not modelled, because ids are only compared for equality.
 static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 

@@ -12,6 +12,14 @@ pub(crate) use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadId(std::num::NonZeroU64);
 
+impl ThreadId {
+    /// The id as a number, which is not 0.
+    #[inline]
+    pub(crate) const fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
 /// The calling thread's id. Several times as fast as std's, which counts references to the thread.
 #[inline]
 pub(crate) fn this_thread() -> ThreadId {

@@ -32,7 +32,7 @@ pub fn submit(
         .wait_semaphore_infos(&waits)
         .command_buffer_infos(&buffers)
         .signal_semaphore_infos(&signals);
-    let guard = queue.lock(); // the lock that Syncline takes to use this VkQueue
+    let guard = queue.lock()?; // the lock that Syncline takes to use this VkQueue
     // SAFETY: all handles are of this device and live until the submission has finished. The
     // guard keeps other threads from the VkQueue.
     unsafe { device.raw().queue_submit2(guard.raw(), &[submit], vk::Fence::null()) }

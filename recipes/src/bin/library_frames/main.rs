@@ -56,7 +56,7 @@ fn run(arguments: &Arguments) -> Result<Verdict, Stop> {
         &renderer.device,
         renderer.family,
         Box::new(move |call| {
-            let guard = shared.lock();
+            let guard = shared.lock().map_err(|_| vk::Result::ERROR_UNKNOWN)?;
             call(guard.raw())
         }),
     )?;
@@ -204,7 +204,7 @@ impl Consumer {
     /// Destroys what it has made, once nothing uses it.
     fn destroy(self, renderer: &Renderer) -> Result<(), Stop> {
         self.queue.idle(LIMIT)?;
-        let guard = self.queue.lock();
+        let guard = self.queue.lock()?;
         // SAFETY: the queue is locked, and no submission is made after that.
         unsafe {
             renderer.device.queue_wait_idle(guard.raw())?;

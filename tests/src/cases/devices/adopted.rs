@@ -55,8 +55,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
         #[cfg(feature = "vulkan")]
         Device::Vulkan(device) => {
             let queue = device.queue(QueueKind::Compute, "owner")?;
-            // One of two users has the lock, and the other one submits.
-            let guard = queue.lock();
+            let guard = queue.lock()?;
             let info = syncline::vulkan::AdoptInfo {
                 entry: device.entry().clone(),
                 instance: device.instance().clone(),
@@ -66,7 +65,7 @@ fn adopted(world: &World<Equipped>) -> Verdict {
                 owner: Some(std::sync::Arc::new(device.clone())),
                 enabled: device.enabled(),
             };
-            // SAFETY: the owner keeps the device. The queue is locked for the adopted one.
+            // SAFETY: the owner keeps the device. Both devices share the lock of the queue.
             let adopted = unsafe { syncline::vulkan::Device::adopt(info) }?;
             check!(
                 adopted.raw().handle() == device.raw().handle()
@@ -74,16 +73,25 @@ fn adopted(world: &World<Equipped>) -> Verdict {
                 "another device is given back than was adopted"
             );
             let second = adopted.queue_of_family(guard.family(), "adopted")?;
+            let queue_raw = guard.raw();
             let line = adopted.timeline("line")?;
+            // The lock is one for both, and no thread takes it twice.
+            check_error!(second.lock(), Error::Reentrant { .. });
+            check_error!(queue.lock(), Error::Reentrant { .. });
             let held = queue.submit(&[line.at(1)], |_| Ok(()), &[])?;
-            second.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-            line.at(1).wait(patience())?;
+            let signal = second.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
             check!(
-                !held.end().is_reached()?,
-                "submitted although the application holds the queue"
+                signal.is_held() && guard.held() == 2 && !line.at(1).is_pending()?,
+                "submitted although the application holds the VkQueue"
             );
             drop(guard);
             held.end().wait(patience())?;
+            let locked_again = second.lock()?;
+            check!(
+                locked_again.raw() == queue_raw,
+                "another VkQueue is given back than was adopted"
+            );
+            drop(locked_again);
             second.idle(patience())?;
             drop((second, line, adopted));
             queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
@@ -160,7 +168,7 @@ fn guard_tells(world: &World<Equipped>) -> Verdict {
         #[cfg(feature = "cuda")]
         Queue::Cuda(queue) => Ok(queue.stream().held()),
         #[cfg(feature = "vulkan")]
-        Queue::Vulkan(queue) => Ok(queue.lock().held()),
+        Queue::Vulkan(queue) => Ok(queue.lock()?.held()),
         _ => Stop::skip("the host has no raw queue"),
     };
     let now = held()?;
@@ -273,7 +281,7 @@ fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdi
             let submit = vk::SubmitInfo::default()
                 .signal_semaphores(&semaphores)
                 .push_next(&mut timeline);
-            let guard = queue.lock();
+            let guard = queue.lock()?;
             // SAFETY: the queue is locked. The semaphore lives until `finish_by_oneself` has ended.
             unsafe {
                 device
@@ -292,7 +300,7 @@ fn submit_by_oneself(queue: &Queue, line: &Timeline, claim: &mut Claim) -> Verdi
 fn finish_by_oneself(queue: &Queue) -> Verdict {
     #[cfg(feature = "vulkan")]
     if let Queue::Vulkan(queue) = queue {
-        let (guard, device) = (queue.lock(), queue.device());
+        let (guard, device) = (queue.lock()?, queue.device());
         // SAFETY: the queue is locked.
         unsafe { device.raw().queue_wait_idle(guard.raw()) }.map_err(Error::work)?;
     }

@@ -65,7 +65,7 @@ impl<'w> Library<'w> {
             .wait_dst_stage_mask(&[vk::PipelineStageFlags::ALL_COMMANDS])
             .signal_semaphores(&semaphores)
             .push_next(&mut values);
-        let guard = queue.lock();
+        let guard = queue.lock()?;
         // SAFETY: the queue is locked, and the case keeps the semaphore until the queue is idle.
         unsafe {
             let raw = self.device.raw();
@@ -101,7 +101,7 @@ fn adopt(
 fn destroy(device: &Device, queue: &user::Queue<Equipped>, semaphore: vk::Semaphore) -> Verdict {
     queue.idle(patience())?;
     if let syncline::Queue::Vulkan(queue) = queue.library() {
-        let guard = queue.lock();
+        let guard = queue.lock()?;
         // SAFETY: the queue is locked, and no submission uses the semaphore after that.
         unsafe {
             device

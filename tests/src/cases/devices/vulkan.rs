@@ -294,7 +294,7 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
 /// The owner of an adopted device is dropped with the last object made of it, and not before.
 pub(super) fn owners(device: &Device) -> Verdict {
     let lender = device.queue(QueueKind::Compute, "owner")?;
-    let guard = lender.lock();
+    let guard = lender.lock()?;
     let owner = Arc::new(PanicsInDrop::new(device.clone()));
     let alive = Arc::downgrade(&owner);
     let info = syncline::vulkan::AdoptInfo {
@@ -306,9 +306,10 @@ pub(super) fn owners(device: &Device) -> Verdict {
         owner: Some(owner),
         enabled: device.enabled(),
     };
-    // SAFETY: the owner keeps the device. The queue is locked for the adopted one.
+    // SAFETY: the owner keeps the device. Both devices share the lock of the queue.
     let adopted = unsafe { Device::adopt(info) }?;
     let queue = adopted.queue_of_family(guard.family(), "adopted")?;
+    drop(guard);
     let (line, fence) = (adopted.timeline("line")?, adopted.fence("fence"));
     let kept = |after: &str| -> Verdict {
         check!(
@@ -331,7 +332,6 @@ pub(super) fn owners(device: &Device) -> Verdict {
     kept("a fence")?;
     drop(line);
     let_go(&alive, "an adopted device")?;
-    drop(guard);
     lender
         .submit(&[], |_| Ok(()), &[])?
         .end()
@@ -350,7 +350,7 @@ fn guards(world: &World<Equipped>) -> Verdict {
     let raw = || -> Verdict {
         start.wait();
         for _ in 0..EACH {
-            let guard = one.lock();
+            let guard = one.lock()?;
             // SAFETY: the queue is locked, and the empty submission uses no objects.
             unsafe {
                 let nothing = [vk::SubmitInfo::default()];
@@ -384,7 +384,7 @@ fn guards(world: &World<Equipped>) -> Verdict {
     for line in &lines {
         line.at(EACH).wait(patience())?;
     }
-    let guard = one.lock();
+    let guard = one.lock()?;
     check!(guard.held() == 0, "{} are held at the end", guard.held());
     // SAFETY: the queue is locked.
     unsafe { device.raw().queue_wait_idle(guard.raw()) }.map_err(Error::work)?;
