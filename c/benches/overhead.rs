@@ -12,9 +12,10 @@ use syncline::vulkan::ash::{self, vk};
 use syncline::{Device, Inventory, ProbeOptions};
 use syncline_c::{
     VkSemaphore, sl_claim, sl_claim_free, sl_claim_submitted, sl_device, sl_device_get_vulkan,
-    sl_device_open, sl_device_open_host, sl_point, sl_point_is_reached, sl_result, sl_timeline,
-    sl_timeline_claim, sl_timeline_make, sl_timeline_signal, sl_timeline_value,
-    sl_timeline_vk_semaphore, sl_vulkan_handles,
+    sl_device_open, sl_device_open_host, sl_point, sl_point_is_reached, sl_queue, sl_queue_idle,
+    sl_queue_open, sl_queue_submit, sl_result, sl_submit_info, sl_timeline, sl_timeline_claim,
+    sl_timeline_make, sl_timeline_signal, sl_timeline_value, sl_timeline_vk_semaphore,
+    sl_vulkan_handles,
 };
 
 const CALLS: u64 = 100_000;
@@ -154,8 +155,47 @@ fn vulkan() -> Option<f64> {
     ))
 }
 
+/// The mean time of a submission without work, for each of the threads. Each has its own queue.
+fn submissions(threads: u64) -> f64 {
+    let mut device = sl_device { id: 0 };
+    ok(sl_device_open_host(&raw mut device));
+    let line = timeline(device);
+    let total = std::thread::scope(|scope| {
+        let each = (0..threads).map(|_| {
+            let mut queue = sl_queue { id: 0 };
+            // SAFETY: the label is null, and the place is live.
+            ok(unsafe { sl_queue_open(device, 1, null(), &raw mut queue) });
+            scope.spawn(move || {
+                let wait = sl_point {
+                    timeline: line,
+                    value: 0,
+                };
+                // SAFETY: zeroes are a valid value.
+                let mut info: sl_submit_info = unsafe { std::mem::zeroed() };
+                info.size = size_of::<sl_submit_info>();
+                (info.waits, info.wait_count) = (&raw const wait, 1);
+                let begin = Instant::now();
+                for _ in 0..CALLS {
+                    // SAFETY: the list is live, and there is no callback.
+                    ok(unsafe { sl_queue_submit(queue, &raw const info, null_mut()) });
+                }
+                let took = begin.elapsed().as_nanos() as f64;
+                ok(sl_queue_idle(queue, u64::MAX));
+                took
+            })
+        });
+        let each: Vec<_> = each.collect();
+        each.into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<f64>()
+    });
+    total / (threads * CALLS) as f64
+}
+
 fn main() {
     host();
+    let (one, two) = (submissions(1), submissions(2));
+    println!("a submission without work: {one:.0} ns, and {two:.0} of two threads on two queues");
     match vulkan() {
         Some(more) if more > LIMIT => {
             eprintln!("missed: the limit is {LIMIT} ns more");

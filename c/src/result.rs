@@ -185,7 +185,8 @@ impl<T> Out<T> {
 
 /// The place of an optional result. Null for none.
 pub(crate) fn optional<T>(pointer: *mut T) -> Option<Out<T>> {
-    out(pointer, "").ok()
+    // Without an error, whose text would be an allocation of each call.
+    (!pointer.is_null() && pointer.is_aligned()).then_some(Out(pointer))
 }
 
 /// The most bytes of an info structure. A larger size was never set.

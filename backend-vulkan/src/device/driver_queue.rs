@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use ash::vk;
 use syncline_core::backend::{Enqueue, Gate, InFlightBudget, Mutex, SubmissionQueue, Waker};
 use syncline_core::error::Object;
+use syncline_core::internal::MakerProcess;
 
 use crate::device::physical::Family;
 
@@ -46,6 +47,7 @@ pub(crate) struct DriverQueue {
     queues: Mutex<Vec<Weak<dyn LogicalQueue>>>,
     /// The budget of what its logical queues have in flight together.
     budget: Arc<InFlightBudget>,
+    maker: MakerProcess,
 }
 
 /// The part of a logical queue that a driver queue uses.
@@ -71,6 +73,7 @@ impl DriverQueue {
             gate: Gate::default(),
             queues: Mutex::default(),
             budget: InFlightBudget::new(UNITS),
+            maker: MakerProcess::this(),
         });
         let mut in_use = IN_USE.lock();
         let earlier = in_use.get(&raw).and_then(Weak::upgrade);
@@ -158,6 +161,10 @@ impl DriverQueue {
 
 impl Drop for DriverQueue {
     fn drop(&mut self) {
+        // In a forked child, a thread of the parent may have held the lock.
+        if !self.maker.is_this() {
+            return;
+        }
         let mut in_use = IN_USE.lock();
         // The driver may have given the handle to a new queue.
         let own = in_use

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use ash::vk;
+use smallvec::SmallVec;
 use syncline_core::Error;
 use syncline_core::backend::Mutex;
 
@@ -37,7 +38,7 @@ pub struct RawSubmission<'s> {
 /// Objects that a call of the application keeps. The submission keeps this list.
 #[derive(Default)]
 pub(crate) struct KeptByCall {
-    objects: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    objects: Mutex<SmallVec<[Arc<dyn Any + Send + Sync>; 2]>>,
     /// Why the call fails.
     reason: Mutex<Option<String>>,
 }
