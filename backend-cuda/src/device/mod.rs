@@ -11,4 +11,5 @@ pub(crate) mod open;
 pub(crate) mod raw_stream;
 pub(crate) mod stream;
 pub(crate) mod stream_lock;
+pub(crate) mod user_object;
 pub(crate) mod wake;

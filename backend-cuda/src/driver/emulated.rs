@@ -31,6 +31,8 @@ struct Stream {
     finished: AtomicU64,
     /// Memory writes that were submitted and not executed yet.
     writes: Mutex<Vec<MemOp>>,
+    /// Host functions with their data. They stay here, as in a graph.
+    functions: Mutex<Vec<(HostFunction, usize)>>,
     /// True if the stream advances by itself, except behind its waits.
     goes_on: bool,
     /// Waits of such a stream: the number of earlier commands, and the awaited record.
@@ -42,6 +44,8 @@ struct Stream {
     questions: AtomicU64,
     capture: Mutex<Capture>,
 }
+
+type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 /// The capture state of a stream, and the number of calls that the graph has taken.
 #[derive(Default)]
@@ -830,6 +834,19 @@ unsafe extern "system" fn batch(
     }
 }
 
+unsafe extern "system" fn launch_host_func(
+    on: sys::CUstream,
+    function: HostFunction,
+    data: *mut c_void,
+) -> u32 {
+    let on = unsafe { stream(on) };
+    on.functions.lock().push((function, data.addr()));
+    if on.captures_call().is_none() {
+        on.put.fetch_add(1, Ordering::SeqCst);
+    }
+    0
+}
+
 std::thread_local! {
     static CURRENT: AtomicPtr<sys::CUctx_st> = const { AtomicPtr::new(null_mut()) };
 }
@@ -1103,6 +1120,7 @@ mod devices {
             destroy_external_memory: destroy_memory,
             signal_external_semaphores_async: signal_external,
             wait_external_semaphores_async: wait_external,
+            launch_host_func,
             mem_alloc,
             mem_host_alloc,
             mem_free,
@@ -1197,6 +1215,14 @@ mod devices {
             ipc_open_event_handle: Some(open_event_handle),
             ..Optional::none()
         })
+    }
+
+    /// Calls each host function that the queue's stream has got.
+    pub(crate) fn call_host_functions(queue: &Queue) {
+        let stream = unsafe { stream(queue.queue_stream().stream().raw()) };
+        for (function, data) in &*stream.functions.lock() {
+            unsafe { function(std::ptr::without_provenance_mut(*data)) };
+        }
     }
 
     /// Executes the memory writes in the queue's stream.

@@ -307,6 +307,9 @@ symbols! {
             shared_bytes: c_uint, stream: sys::CUstream,
             params: *mut *mut c_void, extra: *mut *mut c_void,
         ) = "cuLaunchKernel";
+        launch_host_func(
+            stream: sys::CUstream, function: unsafe extern "C" fn(*mut c_void), data: *mut c_void,
+        ) = "cuLaunchHostFunc";
         import_external_semaphore(
             semaphore: *mut sys::CUexternalSemaphore,
             handle: *const sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "talks to the driver, which calls back")]
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -16,23 +15,14 @@ use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::share::own_event::{OwnEvent, SharedWith};
 
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
-const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// The reason why graphs cannot use a fence of an interprocess event.
 pub(crate) const FOR_PROCESSES: &str = "several processes have its event, which no graph records or waits for; do that before the capture or after it";
-/// `CU_GRAPH_USER_OBJECT_MOVE`: the graph takes over the reference.
-const MOVE: u32 = 1;
 
 /// What a graph keeps of a fence.
 struct GraphReference {
     event: Mark,
     released: Arc<ReleasedEvents>,
 }
-
-const _: () = {
-    const fn sent<T: Send>() {}
-    sent::<GraphReference>();
-};
 
 /// Called by the driver when the last graph that keeps `kept` is destroyed.
 ///
@@ -61,40 +51,12 @@ impl OwnEvent {
         let released = self.device().inner().released_events();
         released.recycle();
         released.start(self.device().object())?;
-        let kept = Box::into_raw(Box::new(GraphReference {
+        let kept = Box::new(GraphReference {
             event: self.event().clone(),
             released: released.clone(),
-        }));
-        let mut object = null_mut();
-        // SAFETY: writes one handle. On success `kept` belongs to the user object, which calls
-        // `release_event` with it once, when its last reference is released. `release_event` has
-        // the required type.
-        let made = unsafe {
-            context.driver().user_object_create(
-                &raw mut object,
-                kept.cast(),
-                release_event,
-                1,
-                NO_DESTRUCTOR_SYNC,
-            )
-        };
-        if let Err(code) = made {
-            // SAFETY: from `Box::into_raw` above. The driver has created no object that owns it.
-            drop(unsafe { Box::from_raw(kept) });
-            return Err(context.error(code));
-        }
-        // SAFETY: the caller guarantees a live graph that only this thread uses. The object has one
-        // reference, which the graph takes over.
-        let taken = unsafe {
-            context
-                .driver()
-                .graph_retain_user_object(graph, object, 1, MOVE)
-        };
-        taken.map_err(|code| {
-            // SAFETY: the graph has not taken the reference, which is released here.
-            let _ = unsafe { context.driver().user_object_release(object, 1) };
-            context.error(code)
-        })
+        });
+        // SAFETY: the caller guarantees the graph. `release_event` has the required type.
+        unsafe { context.keep_in_graph(graph, kept, release_event) }
     }
 }
 

@@ -286,6 +286,9 @@ impl Buffer {
 
     /// Copies the current words. Blocks during the copy, which is not ordered with any queue.
     ///
+    /// In device memory, the copy is work of the legacy default stream. So it waits for earlier
+    /// work of that stream, and of streams that synchronize with it.
+    ///
     /// # Errors
     /// [`Error::Unsupported`] if the host has too little memory for the copy, or a driver error.
     pub fn read_words(&self) -> Result<Vec<u32>> {
@@ -314,7 +317,7 @@ impl Buffer {
         Ok(words)
     }
 
-    /// Overwrites the first words. Blocks during the copy, which is not ordered with any queue.
+    /// Overwrites the first words. Blocks in the same way as [`Buffer::read_words`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] if `words` is longer than the buffer, or a driver error.

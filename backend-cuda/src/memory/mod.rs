@@ -2,5 +2,6 @@
 
 pub(crate) mod allocation;
 pub(crate) mod buffer;
+pub(crate) mod host_copy;
 pub(crate) mod image;
 pub(crate) mod module;

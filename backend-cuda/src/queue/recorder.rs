@@ -15,9 +15,10 @@ use syncline_core::{Error, Result, error::Object};
 use crate::device::context::Bound;
 use crate::device::event::Mark;
 use crate::device::open::Device;
-use crate::device::stream::Stream;
+use crate::device::stream::{Capture, Stream};
 use crate::driver::table::{Code, require_function};
 use crate::memory::buffer::Buffer;
+use crate::memory::host_copy::HostCopy;
 use crate::memory::image::Image;
 use crate::memory::module::Function;
 use crate::queue::queue_stream::QueueStream;
@@ -142,7 +143,8 @@ impl<'a> Recorder<'a> {
     ///
     /// Work that is added to it runs after the submission's waits and before its signals. If the
     /// work captures the stream into a graph, it ends the capture before it returns. If it adds
-    /// more than four commands, it declares their number with [`Recorder::commands`].
+    /// more than four commands, it declares their number with [`Recorder::commands`]. For a copy
+    /// between two host buffers use [`Recorder::copy`], because the driver's own blocks the thread.
     #[must_use]
     pub fn stream(&self) -> sys::CUstream {
         self.left.raw.set(true);
@@ -212,9 +214,11 @@ impl<'a> Recorder<'a> {
 
     /// Copies the whole of `from` to the start of `to`.
     ///
-    /// Between two buffers of host memory the driver blocks the thread until the copy has ended, on
-    /// an H200 with every copy function. So do not submit such a copy behind work that waits for
-    /// this thread.
+    /// Between two buffers of host memory, a host function makes the copy (`cuLaunchHostFunc`). On
+    /// an H200, every copy function of the driver blocks the thread until such a copy has ended. A
+    /// host function begins 8 µs after its turn there. The host functions of a context run one
+    /// after another, so none may wait for such a copy. If the work is captured into a graph, both
+    /// buffers live as long as the graph may run.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if `to` is too small, or if both are ranges of one memory and the
@@ -238,6 +242,11 @@ impl<'a> Recorder<'a> {
                 reason,
             ));
         }
+        // SAFETY: the sizes are checked above. The submission keeps both buffers. The contract of
+        // `launch_graph` says that both live when a graph makes the copy.
+        if let Some(copy) = unsafe { HostCopy::new(from, to) } {
+            return self.copy_on_host(copy, from, to);
+        }
         self.keep.push(from.keep());
         self.keep.push(to.keep());
         let (stream, _bound) = self.bound_stream()?;
@@ -249,6 +258,26 @@ impl<'a> Recorder<'a> {
         let done = unsafe {
             driver.memcpy_dtod_async(to.pointer(), from.pointer(), from.words() * 4, stream.raw())
         };
+        self.done(done)
+    }
+
+    fn copy_on_host(&mut self, copy: HostCopy, from: &Buffer, to: &Buffer) -> Result<()> {
+        let data = copy.data();
+        let (stream, _bound) = self.bound_stream()?;
+        let buffers = (from.clone(), to.clone());
+        if let Capture::Active { graph, .. } = stream.capture()? {
+            self.keep.push(Arc::new(buffers));
+            let context = stream.context();
+            // SAFETY: the driver has just returned the graph of the capture. The submission has the
+            // stream's lock. `release` has the required type, and calls no driver.
+            unsafe { context.keep_in_graph(graph, Box::new(copy), HostCopy::release) }?;
+        } else {
+            // The copy is dropped before the buffers.
+            self.keep.push(Arc::new((copy, buffers)));
+        }
+        let driver = stream.context().driver();
+        // SAFETY: the function may be called at any time with this number. The stream is as above.
+        let done = unsafe { driver.launch_host_func(stream.raw(), HostCopy::run, data) };
         self.done(done)
     }
 

@@ -197,8 +197,8 @@ pub(crate) const BUGS: &[Planted] = &[
         "queue.work_follows_its_waits", "was not done"),
     planted(InCuda, "records-earlier-position", &["Q7"], &[Cuda],
         "queue.nothing_ends_before_the_gate_opens", "but the call succeeded"),
-    planted(InCuda, "copy-complete-too-early", &["Q1", "Q9"], &[Cuda],
-        "queue.every_consumer_copies_the_data", "copied ["),
+    planted(InCuda, "copy-complete-too-early", &["X8", "Q9"], &[Cuda, Vulkan],
+        "share.ranges_are_the_same_bytes", ": word Some("),
 ];
 
 /// A program that must not compile, because a type enforces the rule.

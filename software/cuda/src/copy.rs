@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::allocation::{Access, Allocation};
+use crate::allocation::{Access, Allocation, MemoryKind};
 use crate::array::Array;
 use crate::bug::Bug;
 use crate::code::{Answer, Code};
@@ -68,6 +68,18 @@ impl Side {
         })
     }
 
+    /// True for pinned and registered memory of the host.
+    fn is_pinned(&self) -> bool {
+        let Self::Device(address) = self else {
+            return false;
+        };
+        let kind = space::kind(*address);
+        matches!(
+            kind,
+            Some((MemoryKind::Pinned { .. } | MemoryKind::Registered { .. }, _))
+        )
+    }
+
     /// True if the context can reach it, or if it is memory of the host.
     fn is_there(&self, device: &Device, extent: [u64; 3], span: u64, access: Access) -> bool {
         match self {
@@ -111,6 +123,13 @@ impl Copy {
             from_pitches: [0; 2],
             to_pitches: [0; 2],
         }
+    }
+
+    /// True if both sides are pinned or registered memory of the host.
+    ///
+    /// The calling thread waits for such a copy on a GPU, too, whatever function makes it.
+    pub(crate) fn is_within_host(&self) -> bool {
+        self.from.is_pinned() && self.to.is_pinned()
     }
 
     /// A copy of so many bytes, rows and slices. Each side has its pitches beside it.

@@ -115,6 +115,7 @@ pub(crate) fn of(function: &str) -> &'static [i32] {
         "cuModuleGetFunction" => &[500, 1],
         "cuFuncLoad" => &[400, 2],
         "cuLaunchKernel" | "cuLaunchKernelEx" => &[701, 1, ILLEGAL_ADDRESS],
+        "cuLaunchHostFunc" => &[400, 1, ILLEGAL_ADDRESS],
         "cuImportExternalSemaphore" => &[304, 801],
         "cuImportExternalMemory" => &[1, 304, 2],
         "cuExternalMemoryGetMappedBuffer"

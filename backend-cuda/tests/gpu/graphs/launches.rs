@@ -1,15 +1,17 @@
 //! Fences that every launch of a graph records or waits for.
 #![allow(unsafe_code, reason = "captures streams, as an application does")]
 
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, Fence, QueueKind, host};
-use syncline_cuda::Recorder;
+use syncline_cuda::{Recorder, sys};
 
 use super::setup::{
-    ReadNow, Recording, ReleasesOnDrop, SHORT, Setup, Stall, THREAD_LOCAL, copy, launch, set,
+    Graph, ReadNow, Recording, ReleasesOnDrop, SHORT, Setup, Stall, THREAD_LOCAL, WORDS, copy,
+    launch, ok, set,
 };
 use crate::common::{LIMIT, open, trials};
 
@@ -22,6 +24,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         waits_for_a_graph_fence_do_not_wait_for_each_other,
         a_timed_fence_stays_timed_and_one_never_recorded_stays_so,
         another_devices_fence_is_refused,
+        each_launch_copies_between_host_buffers,
     ]
 }
 
@@ -276,4 +279,35 @@ fn another_devices_fence_is_refused() {
         );
     }
     drop(recording.end());
+}
+
+/// The submission that captures the copy has long finished.
+fn each_launch_copies_between_host_buffers() {
+    let setup = Setup::new();
+    setup.make_current();
+    let queue = setup.queue("captured");
+    let (from, to) = (setup.words(), setup.words());
+    let (tell, told) = std::sync::mpsc::channel();
+    let copied = (from.clone(), to.clone());
+    let capture = move |recorder: &mut Recorder<'_>| {
+        let mut graph = null_mut();
+        // SAFETY: a live stream. The call begins a capture, which this thread ends.
+        ok(unsafe { sys::cuStreamBeginCapture_v2(recorder.stream(), THREAD_LOCAL) });
+        recorder.copy(&copied.0, &copied.1)?;
+        // SAFETY: as above. The call writes one handle.
+        ok(unsafe { sys::cuStreamEndCapture(recorder.stream(), &raw mut graph) });
+        let _ = tell.send(Graph::of(graph));
+        Ok(())
+    };
+    queue.submit(&[], capture, &[]).unwrap();
+    queue.idle(LIMIT).unwrap();
+    let graph = Arc::new(told.recv().unwrap());
+    for word in 1..=3 {
+        let filled = from.clone();
+        let fill = move |recorder: &mut Recorder<'_>| recorder.memset_d32(&filled, word);
+        queue.submit(&[], fill, &[]).unwrap();
+        queue.submit(&[], launch(&graph), &[]).unwrap();
+        queue.idle(LIMIT).unwrap();
+        assert_eq!(to.read_words_now(), vec![word; WORDS as usize]);
+    }
 }

@@ -109,12 +109,7 @@ impl<'q> Recording<'q> {
         if ended != sys::CUresult::CUDA_SUCCESS {
             return Err(ended);
         }
-        let mut executable = null_mut();
-        // SAFETY: the graph has just been captured. The call writes one handle.
-        ok(unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
-        // SAFETY: nothing uses the graph itself any more.
-        ok(unsafe { sys::cuGraphDestroy(graph) });
-        Ok(Graph(executable))
+        Ok(Graph::of(graph))
     }
 
     pub(crate) fn end(self) -> Graph {
@@ -137,6 +132,18 @@ impl<'q> Recording<'q> {
 }
 
 pub(crate) struct Graph(pub(crate) sys::CUgraphExec);
+
+impl Graph {
+    /// Makes an executable graph, and destroys the one that has just been captured.
+    pub(crate) fn of(captured: sys::CUgraph) -> Self {
+        let mut executable = null_mut();
+        // SAFETY: the graph has just been captured. The call writes one handle.
+        ok(unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, captured, 0) });
+        // SAFETY: nothing uses the graph itself any more.
+        ok(unsafe { sys::cuGraphDestroy(captured) });
+        Self(executable)
+    }
+}
 
 // SAFETY: graphs may be used from any thread, one at a time.
 unsafe impl Send for Graph {}

@@ -38,12 +38,16 @@ fn to_host(device: &Device, to: *mut u8, from: u64, bytes: usize) -> Answer<Copy
 /// Copies in a stream that is not captured. Returns the number of the command.
 ///
 /// Memory of the host that no device reaches is read or written by this call, and not touched
-/// later.
+/// later. A copy from host memory to host memory has ended when the call returns.
 fn enqueue(stream: &Stream, mut copy: Copy) -> Answer<u64> {
     copy.check(stream.context.device)?;
     copy.read_host()?;
     let write = copy.defer_host()?;
+    let is_synchronous = copy.is_within_host();
     let number = stream.enqueue(Operation::Copy(copy))?;
+    if is_synchronous {
+        stream.wait(number)?;
+    }
     if let Some(write) = write {
         stream.wait(number)?;
         write();

@@ -46,6 +46,10 @@ pub(super) static SCENARIOS: &[Scenario] = &[
         run: memory,
     },
     Scenario {
+        name: "cuda.copies",
+        run: copies,
+    },
+    Scenario {
         name: "cuda.refused",
         run: refused,
     },
@@ -358,6 +362,44 @@ fn memory() -> Verdict {
     step("freeing");
     drop((first, second));
     device.free_what_is_due()?;
+    device.check()?;
+    step(DROPPING);
+    Ok(())
+}
+
+/// A copy between two host buffers, also in a graph.
+fn copies() -> Verdict {
+    let device = open()?;
+    step("set-up");
+    let queue = device.queue(QueueKind::Compute, "queue")?;
+    let (first, second) = (device.host_buffer(64)?, device.host_buffer(64)?);
+    first.write_words(&[5; 16])?;
+    let (from, to) = (first.clone(), second.clone());
+    step("submitting");
+    queue.submit(&[], move |recorder| recorder.copy(&from, &to), &[])?;
+    step("waiting");
+    queue.idle(PATIENCE)?;
+    expect(second.read_words()? == [5; 16], "the copy was not made")?;
+    step("capturing");
+    let captured = queue.submit(
+        &[],
+        move |recorder| {
+            let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            let mut graph = null_mut();
+            // SAFETY: a live stream, whose lock the submission has. The graph is destroyed once.
+            unsafe {
+                sys::cuStreamBeginCapture_v2(recorder.stream(), mode);
+                let copied = recorder.copy(&first, &second);
+                sys::cuStreamEndCapture(recorder.stream(), &raw mut graph);
+                sys::cuGraphDestroy(graph);
+                copied
+            }
+        },
+        &[],
+    );
+    step("idle");
+    queue.idle(PATIENCE)?;
+    captured?;
     device.check()?;
     step(DROPPING);
     Ok(())

@@ -269,8 +269,10 @@ fn kernel_writes(world: &World<Equipped>) -> Verdict {
             subject.queue("other")?,
         );
         // Made before the stall: their drops wait for all work of the context.
-        // In device memory: the driver blocks the thread in copies within host memory.
-        let (copy, early) = (subject.device.buffer(4)?, subject.device.buffer(4)?);
+        let (copy, early) = (
+            subject.device.host_buffer(4)?,
+            subject.device.host_buffer(4)?,
+        );
         let still = world.left.stall()?;
         subject.copy(&reader, &[subject.line.at(6)], &copy)?;
         check!(
@@ -290,6 +292,7 @@ fn kernel_writes(world: &World<Equipped>) -> Verdict {
         );
         subject.copy(&other, &[], &early)?;
         other.idle(patience())?;
+        check!(data(&early)? != 7, "{which:?}: the kernel did not stall");
         match reader.idle(DELAY) {
             Err(Error::TimedOut { .. }) => {}
             other => {
@@ -303,7 +306,6 @@ fn kernel_writes(world: &World<Equipped>) -> Verdict {
         subject.line.at(6).wait(patience())?;
         check!(subject.line.value()? == 6, "{which:?}: another value came");
         reader.idle(patience())?;
-        check!(data(&early)? != 7, "{which:?}: the kernel did not stall");
         let found = data(&copy)?;
         check!(found == 7, "{which:?}: the waiting stream found {found}");
         writer.idle(patience())?;
@@ -374,7 +376,7 @@ fn in_turn(world: &World<Equipped>) -> Verdict {
                 subject.write_by_kernel(&theirs, &waits, None, (7 + round as u32, written))
             })?;
             let wait = [subject.line.at(written)];
-            let copy = subject.device.buffer(4)?;
+            let copy = subject.device.host_buffer(4)?;
             subject.copy(&ours, &wait, &copy)?;
             copies.push(copy);
             ours.submit(&[], |_| Ok(()), &[subject.line.signal_at(written + 1)])?;

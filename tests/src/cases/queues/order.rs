@@ -1,5 +1,7 @@
 //! Q1, Q7, Q9: waits, then work, then signals, after all earlier work of the queue.
 
+use std::sync::mpsc;
+
 use syncline::QueueKind;
 
 use super::{fill_after, slow_fill};
@@ -20,6 +22,7 @@ cases! {
     "queue.every_consumer_copies_the_data": [Q1 Q9] => consumers_copy;
     "queue.own_work_runs_in_order": [Q1 Q7] => own_order;
     "queue.position_is_of_the_call": [Q7 Q8] => position;
+    "queue.a_copy_returns_before_earlier_work_ends": [Q2] => copy_returns;
 }
 
 fn follows_waits<S: Subject>(world: &World<S>) -> Verdict {
@@ -304,6 +307,35 @@ fn own_order<S: Subject>(world: &World<S>) -> Verdict {
         }
         Ok(())
     })
+}
+
+/// A copy behind work that does not end returns to the thread that submits it.
+fn copy_returns<S: Subject>(world: &World<S>) -> Verdict {
+    let queue = world.left_queue("queue")?;
+    let (from, to) = (world.left.buffer(WORDS)?, world.left.buffer(WORDS)?);
+    queue.submit(&[], filling::<S>(&from, 7), &[])?;
+    let still = world.left.stall()?;
+    let latch = still.latch();
+    queue.submit(&[], move |recorder| latch.block(recorder), &[])?;
+    let (tell, told) = mpsc::channel();
+    let (returned, submitted) = std::thread::scope(|scope| {
+        let submitting = scope.spawn(|| {
+            let submitted = queue.submit(&[], copying::<S>(&from, &to), &[]).map(drop);
+            let _ = tell.send(());
+            submitted
+        });
+        let returned = told.recv_timeout(patience()).is_ok();
+        let released = still.release();
+        (returned, submitting.join().map(|end| released.and(end)))
+    });
+    match submitted {
+        Ok(end) => end?,
+        Err(_) => return Stop::fail("the thread that submits has panicked"),
+    }
+    check!(returned, "the copy returned once earlier work had ended");
+    queue.idle(patience())?;
+    check!(is_filled::<S>(&to, 7), "the copy came too early");
+    Ok(())
 }
 
 fn position<S: Subject>(world: &World<S>) -> Verdict {
