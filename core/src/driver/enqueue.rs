@@ -39,7 +39,7 @@ pub struct Batch<'a, E> {
     /// Its value is the submission's number.
     pub end: NativePoint<'a>,
     /// See [`Batch::stamp`].
-    pub(crate) times: Written<'a>,
+    pub(crate) times: Option<&'a Arc<dyn Stamp>>,
     /// True if the submission has no work of an application.
     ///
     /// Its work is empty, or only writes a [stamp](Enqueue::write_stamp). A backend can leave out
@@ -61,24 +61,10 @@ impl<E> std::fmt::Debug for Batch<'_, E> {
             .field("signals", &self.signals)
             .field("relayed", &self.host_signals)
             .field("end", &self.end)
-            .field("times", &self.times)
+            .field("has_times", &self.times.is_some())
             .field("is_bare", &self.is_bare)
             .field("has_attached", &self.attached.is_some())
             .finish()
-    }
-}
-
-/// The stamp for the time of a submission's signals. `None` if no signal needs a time.
-#[derive(Clone, Copy)]
-pub(crate) struct Written<'a>(pub(crate) Option<&'a Arc<dyn Stamp>>);
-
-impl std::fmt::Debug for Written<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() {
-            "a time"
-        } else {
-            "no time"
-        })
     }
 }
 
@@ -90,8 +76,8 @@ impl<E> Batch<'_, E> {
     #[must_use]
     #[inline]
     pub fn stamp<S: Stamp>(&self) -> Option<Arc<S>> {
-        let Written(stamp) = self.times;
-        downcast(stamp?)
+        let stamp: Arc<dyn Any + Send + Sync> = self.times?.clone();
+        stamp.downcast().ok()
     }
 
     /// What the backend has attached to this submission, if that is a `T`.
@@ -133,11 +119,6 @@ impl<E> Batch<'_, E> {
     pub fn finished(&self) -> u64 {
         self.end.of.reached()
     }
-}
-
-fn downcast<S: Stamp>(stamp: &Arc<dyn Stamp>) -> Option<Arc<S>> {
-    let stamp: Arc<dyn Any + Send + Sync> = stamp.clone();
-    stamp.downcast().ok()
 }
 
 /// The result of handing a submission to the driver.

@@ -39,6 +39,15 @@ impl Keep {
         self.objects.is_empty()
     }
 
+    /// Takes out the objects. The units stay.
+    #[inline]
+    pub(crate) fn take_objects(&mut self) -> Self {
+        Self {
+            objects: std::mem::take(&mut self.objects),
+            units: 0,
+        }
+    }
+
     /// The units that it takes of the budget.
     #[inline]
     pub(crate) const fn units(&self) -> u64 {

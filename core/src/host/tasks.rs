@@ -73,7 +73,7 @@ impl SimpleTask {
         let is_simple = batch.order.is_empty()
             && batch.host_signals.is_empty()
             && closures.others.is_empty()
-            && batch.times.0.is_none();
+            && batch.times.is_none();
         is_simple.then(|| Self {
             of: of.cloned(),
             wait,
@@ -439,7 +439,6 @@ mod tests {
 
     use super::*;
     use crate::backend::Device as _;
-    use crate::driver::enqueue::Written;
     use crate::host::Device;
 
     #[test]
@@ -452,7 +451,7 @@ mod tests {
             signals: &[],
             host_signals: &[],
             end,
-            times: Written(None),
+            times: None,
             is_bare: true,
             attached: None,
             signalled: Cell::new(false),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::held_list::HeldSubmission;
-use super::judge::{Missing, Obstacle};
-use super::send::{Outcome, Retry};
+use super::judge::{Missing, Until};
+use super::send::Outcome;
 use super::state::State;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
@@ -16,7 +16,6 @@ use crate::base::run::{ForeignWorkScope, Wake, run_contained};
 use crate::base::steps;
 use crate::base::sync::{MutexGuard, Ordering, fence, this_thread};
 use crate::driver::enqueue::Enqueue;
-use crate::driver::keep::Keep;
 use crate::held::{Edges, Holder};
 use crate::timeline::point::Point;
 use crate::timeline::state::Registered;
@@ -43,48 +42,36 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return Err(self.circular(submission, circle));
         }
         self.take_number(&mut state, number);
-        let turn = match state.held.is_empty() {
-            true => state.turns.begin(this_thread()),
-            false => None,
-        };
         let held = HeldSubmission {
             edges: Some(edges),
             work: Work::ToRecord(work.store()),
         };
         state.held.push_back(number, held);
-        if self.note_held() {
-            drop(state);
-            self.guard_held();
-            state = self.lock();
-        }
+        self.note_held();
         // A timeline may have failed before the graph had the submission. The fence pairs with the
         // one of the failing thread: one of the two sees the other.
         fence(Ordering::SeqCst);
-        match turn {
-            Some(turn) => self.release_held(turn, state),
-            None => {
-                drop(state);
-                // If the submission is the first one, this asks the thread with the turn to check.
-                self.clone().reconsider(number);
-            }
-        }
+        self.review(number, state);
         Ok(())
     }
 
-    /// Makes a submission that was to be sent a held one.
+    /// Makes a submission that was sent and cannot go yet a held one.
     #[cold]
     pub(super) fn hold_sent(
         &self,
         submission: &mut Submission<'_>,
         waits: &[Point<'_>],
         work: &mut dyn Record<E>,
-        retry: Retry,
+        until: &Until,
     ) -> HeldSubmission<E> {
-        // A recorded submission waits only for its driver queue.
-        let waits = if matches!(retry, Retry::Timer) {
-            waits
-        } else {
-            &[]
+        let (waits, work) = match until {
+            Until::EndOnly(_) => return HeldSubmission::skipped(),
+            // It waits only for its driver queue.
+            Until::Unlocked => {
+                let keep = std::mem::take(&mut submission.keep);
+                (&[][..], Work::Recorded(Box::new(keep)))
+            }
+            _ => (waits, Work::ToRecord(work.store())),
         };
         let edges = submission.edges(waits);
         // The submission could go, so it closes no circle. It is in the graph only because a search
@@ -92,10 +79,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let _ = self.slot().enter(submission.number, &edges);
         HeldSubmission {
             edges: Some(edges),
-            work: match retry {
-                Retry::Timer => Work::ToRecord(work.store()),
-                Retry::Unlock => Work::Recorded(Box::new(std::mem::take(&mut submission.keep))),
-            },
+            work,
         }
     }
 
@@ -114,39 +98,25 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 return;
             }
             state.turns.begin_check();
-            let Some((number, mut first)) = state.held.pop_front() else {
+            let Some((number, first)) = state.held.pop_front() else {
                 self.held_guard().note_empty();
                 state.turns.end(turn);
                 return;
             };
-            let obstacle = match first.work {
-                Work::ToRecord(_) => self.judge(number, first.edges.as_deref()),
-                // The driver knows what it waits for.
-                Work::Recorded(_) => None,
-            };
-            let left = match obstacle {
-                None => {
+            let left = match self.judge(number, &first) {
+                Ok(None) => {
                     drop(state);
-                    let mut submission = self.submission(number, first.edges.as_deref());
-                    let outcome = self.send_held(turn, &mut submission, &mut first.work);
-                    let keep = std::mem::take(&mut submission.keep);
-                    drop(submission);
-                    self.finish_held(outcome, number, first, keep)
+                    self.send_held(turn, number, first)
                 }
-                Some(Obstacle::Skip(cause)) => {
+                Ok(Some(until)) => {
+                    state.held.push_front(number, first);
                     drop(state);
-                    self.skip(number, first, Keep::default(), &cause);
+                    self.wait_until(until, turn)
+                }
+                Err(cause) => {
+                    drop(state);
+                    self.skip(number, first, &cause);
                     Some(turn)
-                }
-                Some(Obstacle::Blocked(missing)) => {
-                    state.held.push_front(number, first);
-                    drop(state);
-                    self.park(missing, turn)
-                }
-                Some(Obstacle::Full) => {
-                    state.held.push_front(number, first);
-                    drop(state);
-                    self.wait_for_budget(turn)
                 }
             };
             let Some(again) = left else { return };
@@ -184,96 +154,71 @@ impl<E: Enqueue> SubmissionQueue<E> {
     }
 
     /// Sends a held submission that is ready and that the list does not have.
+    ///
+    /// `None` if the turn has ended.
     #[inline(never)]
     fn send_held(
         self: &Arc<Self>,
-        turn: Turn<E>,
-        submission: &mut Submission<'_>,
-        work: &mut Work<E>,
-    ) -> Outcome<E> {
-        // The releasing thread may be in a call that has nothing to do with this submission.
-        let _foreign_work = ForeignWorkScope::new();
-        match work {
-            Work::ToRecord(work) => {
-                submission.leave_out_failed();
-                self.send(turn, submission, &mut **work)
-            }
-            Work::Recorded(keep) => {
-                submission.keep = std::mem::take(keep);
-                self.send_recorded(turn, submission)
-            }
-        }
-    }
-
-    /// Ends what [`SubmissionQueue::send_held`] has begun. `None` if the turn has ended.
-    fn finish_held(
-        self: &Arc<Self>,
-        outcome: Outcome<E>,
+        mut turn: Turn<E>,
         number: u64,
         mut held: HeldSubmission<E>,
-        keep: Keep,
     ) -> Option<Turn<E>> {
+        let mut submission = self.submission(number, held.edges.as_deref());
+        let outcome = {
+            // The releasing thread may be in a call that has nothing to do with this submission.
+            let _foreign_work = ForeignWorkScope::new();
+            let work: Option<&mut dyn Record<E>> = match &mut held.work {
+                Work::ToRecord(work) => {
+                    submission.leave_out_failed();
+                    Some(&mut **work)
+                }
+                Work::Recorded(keep) => {
+                    submission.keep = std::mem::take(keep);
+                    None
+                }
+            };
+            self.send(&mut turn, &mut submission, work)
+        };
         match outcome {
-            Outcome::Pending(turn) => {
+            Outcome::Pending => {
+                let left = self.end_turn(turn, &submission);
+                drop(submission);
                 // The work may be left, if the backend has not called it.
                 run_contained(|| drop(held));
-                turn
+                left
             }
-            Outcome::NotYet(turn, retry) => {
-                if let Retry::Unlock = retry {
-                    let recorded = Work::Recorded(Box::new(keep));
-                    let work = std::mem::replace(&mut held.work, recorded);
-                    run_contained(|| drop(work));
+            Outcome::NotYet(until) => {
+                let keep = std::mem::take(&mut submission.keep);
+                drop(submission);
+                match until {
+                    Until::Unlocked => {
+                        let recorded = Work::Recorded(Box::new(keep));
+                        let work = std::mem::replace(&mut held.work, recorded);
+                        run_contained(|| drop(work));
+                    }
+                    Until::EndOnly(_) => {
+                        self.end_edges(number, held);
+                        held = HeldSubmission::skipped();
+                    }
+                    _ => {}
                 }
-                self.put_back(turn, number, held, retry)
+                self.hold_first(number, held);
+                self.wait_until(until, turn)
             }
-            Outcome::Refused(turn, error) => {
+            Outcome::Refused(error) => {
+                drop(submission);
                 // No caller is left to take the error, so the waiters get it.
-                self.skip(number, held, keep, &error.into_cause());
-                Some(turn)
-            }
-            Outcome::Signalled(turn, error) => {
-                self.end_signalled(number, held, keep, &error.into_cause());
+                self.skip(number, held, &error.into_cause());
                 Some(turn)
             }
         }
-    }
-
-    /// Puts a submission back to the front until the driver can take it.
-    ///
-    /// `None` if the turn has ended.
-    pub(super) fn put_back(
-        self: &Arc<Self>,
-        turn: Turn<E>,
-        number: u64,
-        held: HeldSubmission<E>,
-        retry: Retry,
-    ) -> Option<Turn<E>> {
-        let mut state = self.hold_first(number, held);
-        let left = match retry {
-            Retry::Unlock => state.turns.try_end(turn),
-            // Another try judges it again anyway.
-            Retry::Timer => {
-                state.turns.end(turn);
-                None
-            }
-        };
-        drop(state);
-        if matches!(retry, Retry::Timer)
-            && let Some(device) = self.own_shared().watch()
-        {
-            device.watcher().retry(&**device, self.clone());
-        }
-        left
     }
 
     /// Skips a submission that the list does not have: its signals fail, and its number stays at
     /// the front. So it counts for [`Enqueue::MAX_IN_FLIGHT`].
     ///
     /// If it is skipped already, the driver takes not even its number, and the queue fails.
-    fn skip(&self, number: u64, held: HeldSubmission<E>, mut keep: Keep, cause: &Failure) {
-        // The driver may still use the objects.
-        self.keep(number, &mut keep);
+    fn skip(&self, number: u64, held: HeldSubmission<E>, cause: &Failure) {
         if held.edges.is_none() {
             self.slot().leave(number);
             self.own_shared().fail(cause.clone());
@@ -281,23 +226,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         self.skipped().add(number, cause).tell();
         self.end_skipped(number, held, cause);
-        drop(self.hold_first(number, HeldSubmission::skipped()));
+        self.hold_first(number, HeldSubmission::skipped());
     }
 
-    /// Holds a submission before all others. Returns the lock.
-    pub(super) fn hold_first(
-        &self,
-        number: u64,
-        held: HeldSubmission<E>,
-    ) -> MutexGuard<'_, State<E>> {
+    /// Holds a submission before all others.
+    pub(super) fn hold_first(&self, number: u64, held: HeldSubmission<E>) {
         let mut state = self.lock();
         state.held.push_front(number, held);
-        if self.note_held() {
-            drop(state);
-            self.guard_held();
-            state = self.lock();
-        }
-        state
+        self.note_held();
     }
 
     /// Fails the signals of a skipped submission, and drops what it had.
@@ -313,18 +249,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.end_edges(number, gone);
     }
 
-    /// Ends a held submission that has run, and whose end the driver has refused.
-    ///
-    /// Its number stays at the front, as in [`SubmissionQueue::skip`].
-    #[cold]
-    fn end_signalled(&self, number: u64, held: HeldSubmission<E>, mut keep: Keep, cause: &Failure) {
-        self.keep(number, &mut keep);
-        let claims = held.edges.iter().flat_map(|edges| &edges.claims);
-        self.fail_signalled(claims.map(|(of, claim)| (of, *claim)), cause);
-        self.end_edges(number, held);
-        drop(self.hold_first(number, HeldSubmission::skipped()));
-    }
-
     /// Drops what a submission had whose signals have failed.
     fn end_edges(&self, number: u64, gone: HeldSubmission<E>) {
         self.forget_relays(number);
@@ -332,47 +256,103 @@ impl<E: Enqueue> SubmissionQueue<E> {
         run_contained(|| drop(gone));
     }
 
-    /// Judges the first submission again, on this thread or on the one that has the turn.
-    fn check<'l>(self: &'l Arc<Self>, mut state: MutexGuard<'l, State<E>>) {
-        if state.turns.request_check() {
-            return;
-        }
+    /// Judges the first submission again. Returns the lock if another thread has the turn, which
+    /// then does so.
+    fn check<'l>(
+        self: &'l Arc<Self>,
+        mut state: MutexGuard<'l, State<E>>,
+    ) -> Option<MutexGuard<'l, State<E>>> {
         let Some(turn) = state.turns.begin(this_thread()) else {
-            return;
+            return Some(state);
         };
         state.missing = 0;
         // Dropped at the end, without the lock. Until then these registrations only ask this thread
         // to check again.
         let _registered = std::mem::take(&mut state.registered);
         self.release_held(turn, state);
+        None
     }
 
-    /// Registers for what the first submission lacks, and ends the turn. `None` if it has ended.
+    /// Looks again at a held submission, which may never come to run any more.
     ///
-    /// This thread has the turn until it has registered. Until then other threads only ask it to
-    /// check again.
-    fn park(self: &Arc<Self>, missing: Missing, turn: Turn<E>) -> Option<Turn<E>> {
-        let Some(registered) = self.register(missing) else {
-            return Some(turn);
-        };
-        // If the turn goes on, the registrations are dropped without the lock.
-        let mut state = self.lock();
-        let left = state.turns.try_end(turn);
-        if left.is_none() {
-            state.missing = registered.len();
-            state.registered = registered;
+    /// The first one is judged, on this thread or on the one that has the turn. The signals of any
+    /// other fail as soon as it can never run (E2). That may be before the submissions in front of
+    /// it are released.
+    fn review<'l>(self: &'l Arc<Self>, number: u64, mut state: MutexGuard<'l, State<E>>) {
+        let is_first = state
+            .held
+            .first()
+            .is_some_and(|(first, held)| first == number && matches!(held.work, Work::ToRecord(_)));
+        if is_first {
+            match self.check(state) {
+                Some(again) => state = again,
+                None => return,
+            }
         }
-        left
+        let Some(held) = state.held.get_mut(number) else {
+            return;
+        };
+        let (Work::ToRecord(_), Some(edges)) = (&held.work, &held.edges) else {
+            return;
+        };
+        steps::count(edges.waits.len() + edges.claims.len());
+        let mut waits = edges.waits.iter();
+        let waits = waits.find_map(|(of, value)| of.unreachable_cause(*value));
+        // A signal waits for its predecessor, unless the host makes it.
+        let order = || {
+            let mut claims = edges.claims.iter();
+            claims.find_map(|(of, claim)| {
+                of.port_on(self.device())?;
+                of.unreachable_cause(claim.above)
+            })
+        };
+        let lost = || self.loss().cloned();
+        let Some(cause) = waits.or_else(order).or_else(lost) else {
+            return;
+        };
+        let gone = std::mem::replace(held, HeldSubmission::skipped());
+        let told = self.skipped().add(number, &cause);
+        drop(state);
+        told.tell();
+        self.end_skipped(number, gone, &cause);
     }
 
-    /// Waits for the budget that other queues share, and ends the turn. `None` if it has ended.
+    /// Ends the turn until the first submission may go. `None` if it has ended.
     ///
-    /// This thread has the turn until then, as in [`SubmissionQueue::park`].
-    fn wait_for_budget(self: &Arc<Self>, turn: Turn<E>) -> Option<Turn<E>> {
-        let this: Arc<dyn Wake> = self.clone();
-        match self.budget().is_some_and(|budget| budget.wait_for(&this)) {
-            true => self.lock().turns.try_end(turn),
-            false => Some(turn),
+    /// This thread has the turn until the queue is registered for that. Until then other threads
+    /// only ask it to check again.
+    pub(super) fn wait_until(self: &Arc<Self>, until: Until, turn: Turn<E>) -> Option<Turn<E>> {
+        match until {
+            Until::Come(missing) => {
+                let Some(registered) = self.register(missing) else {
+                    return Some(turn);
+                };
+                // If the turn goes on, the registrations are dropped without the lock.
+                let mut state = self.lock();
+                let left = state.turns.try_end(turn);
+                if left.is_none() {
+                    state.missing = registered.len();
+                    state.registered = registered;
+                }
+                left
+            }
+            Until::Budget => {
+                let this: Arc<dyn Wake> = self.clone();
+                match self.budget().is_some_and(|budget| budget.wait_for(&this)) {
+                    true => self.lock().turns.try_end(turn),
+                    false => Some(turn),
+                }
+            }
+            Until::Lent => {
+                // The next try judges it again anyway.
+                self.lock().turns.end(turn);
+                if let Some(device) = self.own_shared().watch() {
+                    device.watcher().retry(&**device, self.clone());
+                }
+                None
+            }
+            Until::Unlocked => self.lock().turns.try_end(turn),
+            Until::EndOnly(_) => Some(turn),
         }
     }
 
@@ -389,49 +369,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
 }
 
 impl<E: Enqueue> Holder for SubmissionQueue<E> {
-    /// Fails the signals of a held submission as soon as it can never run (E2).
-    ///
-    /// That may be before the submissions in front of it are released.
-    ///
-    /// The first submission is judged instead, on this thread or on the one that has the turn.
     fn reconsider(self: Arc<Self>, number: u64) {
-        let (gone, cause, told);
-        {
-            let mut state = self.lock();
-            let first = state.held.first();
-            let is_first = first.is_some_and(|(first, held)| {
-                first == number && matches!(held.work, Work::ToRecord(_))
-            });
-            if is_first && !state.turns.request_check() {
-                return self.check(state);
-            }
-            let Some(held) = state.held.get_mut(number) else {
-                return;
-            };
-            let (Work::ToRecord(_), Some(edges)) = (&held.work, &held.edges) else {
-                return;
-            };
-            steps::count(edges.waits.len() + edges.claims.len());
-            let mut waits = edges.waits.iter();
-            let waits = waits.find_map(|(of, value)| of.unreachable_cause(*value));
-            // A signal waits for its predecessor, unless the host makes it.
-            let order = || {
-                let mut claims = edges.claims.iter();
-                claims.find_map(|(of, claim)| {
-                    of.port_on(self.device())?;
-                    of.unreachable_cause(claim.above)
-                })
-            };
-            let lost = || self.loss().cloned();
-            let Some(found) = waits.or_else(order).or_else(lost) else {
-                return;
-            };
-            cause = found;
-            gone = std::mem::replace(held, HeldSubmission::skipped());
-            told = self.skipped().add(number, &cause);
-        }
-        told.tell();
-        self.end_skipped(number, gone, &cause);
+        self.review(number, self.lock());
     }
 }
 
@@ -444,7 +383,7 @@ impl<E: Enqueue> Wake for SubmissionQueue<E> {
         let mut state = self.lock();
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {
-            self.check(state);
+            drop(self.check(state));
         }
     }
 }

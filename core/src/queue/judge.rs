@@ -1,65 +1,70 @@
-//! Whether a submission can go to the driver, and why not.
+//! Whether a submission can go to the driver, and what it waits for if it cannot yet.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::submission::Submission;
+use super::held_list::HeldSubmission;
 use super::submission_queue::SubmissionQueue;
-use crate::base::error::Failure;
+use super::work::Work;
+use crate::base::error::{Error, Failure};
 use crate::base::stage::Stage;
 use crate::base::steps;
 use crate::driver::enqueue::Enqueue;
-use crate::held::Edges;
 use crate::timeline::point::KeptPoint;
 use crate::timeline::state::{Shared, Standing};
 
-/// What a submission lacks, in the order of its waits. Never empty in an obstacle.
+/// Points that a submission lacks, in the order of its waits.
 pub(super) type Missing = SmallVec<[(KeptPoint, Stage); 2]>;
 
-/// Why a held submission cannot go to the driver.
-pub(super) enum Obstacle {
-    /// It could, but the shared budget is used up.
-    Full,
-    /// It lacks something. The queue registers for all of it, because one that fails skips the
+/// What a submission that cannot go yet waits for, as the first of its queue.
+pub(super) enum Until {
+    /// At least one point. The queue registers for all of them, because one that fails skips the
     /// submission.
-    Blocked(Missing),
-    /// It never can, because a timeline that it waits for has failed.
-    Skip(Failure),
+    Come(Missing),
+    /// The budget that the queue shares with others is not used up.
+    Budget,
+    /// The application does not use the driver queue. Nothing is recorded.
+    ///
+    /// The device's watching thread tries again after some time.
+    Lent,
+    /// Another thread unlocks the driver queue, and tries again. The submission is recorded.
+    Unlocked,
+    /// Nothing: only its end is left, and goes next.
+    ///
+    /// The driver has signals of it, and has refused what comes after them with this error (Q5).
+    EndOnly(Box<Error>),
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// True if a submission is known to be able to go to the driver. Takes no lock.
-    ///
-    /// May miss what has just come, or is pending on a closed timeline; see
-    /// [`Submission::look_again`].
+    /// True if submission `number` is within the limits of what may be in flight. Takes no lock.
     #[inline]
-    pub(super) fn can_go(&self, submission: &Submission<'_>) -> bool {
-        let number = submission.number;
+    pub(super) fn has_space(&self, number: u64) -> bool {
         let is_within = self.checks().allows(number)
             || self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT);
-        submission.is_ready && is_within && !self.is_full()
+        is_within && !self.is_full()
     }
 
-    /// Why a held submission cannot go to the driver. `None` if it can.
+    /// What a held submission still waits for. `None` if it can go to the driver.
     ///
     /// Makes no driver call and wakes nothing.
-    pub(super) fn judge(&self, number: u64, edges: Option<&Edges>) -> Option<Obstacle> {
-        self.find_missing(number, edges)
-            .unwrap_or_else(|cause| Some(Obstacle::Skip(cause)))
-    }
-
-    /// Same as [`SubmissionQueue::judge`], with the cause as the error if it never can go.
-    fn find_missing(
+    ///
+    /// # Errors
+    /// The cause if it never can go.
+    pub(super) fn judge(
         &self,
         number: u64,
-        edges: Option<&Edges>,
-    ) -> Result<Option<Obstacle>, Failure> {
+        held: &HeldSubmission<E>,
+    ) -> Result<Option<Until>, Failure> {
+        if let Work::Recorded(_) = held.work {
+            // The driver knows what it waits for.
+            return Ok(None);
+        }
         if let Some(cause) = self.loss() {
             return Err(cause.clone());
         }
         let mut missing = Missing::new();
-        if let Some(edges) = edges {
+        if let Some(edges) = &held.edges {
             for (of, value) in &edges.waits {
                 let port = of.port_on(self.device());
                 let needed = port.map_or(Stage::Reached, |_| Stage::Pending);
@@ -77,14 +82,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let finished = number.saturating_sub(E::MAX_IN_FLIGHT);
         add_missing(&mut missing, self.own_shared(), finished, Stage::Reached)?;
         Ok(match missing.is_empty() {
-            false => Some(Obstacle::Blocked(missing)),
-            true => self.is_full().then_some(Obstacle::Full),
+            false => Some(Until::Come(missing)),
+            true => self.is_full().then_some(Until::Budget),
         })
     }
 
     /// True if the budget shared with other queues is used up.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.budget().is_some_and(|budget| budget.is_full())
     }
 }

@@ -57,18 +57,16 @@ impl<E: Enqueue> HeldGuard<E> {
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Notes that a submission is held. Call it with the queue's lock, after adding it to the list.
     ///
-    /// True if [`SubmissionQueue::guard_held`] must be called without the lock.
+    /// The watching thread checks the device while submissions are held. A device without a watch
+    /// cannot be lost.
     #[inline]
-    pub(super) fn note_held(&self) -> bool {
+    pub(super) fn note_held(&self) {
         let state = &self.held_guard().state;
-        state.load(Ordering::Relaxed) != HOLDS && state.swap(HOLDS, Ordering::Relaxed) == UNGUARDED
-    }
-
-    /// Makes the watching thread check the device while submissions are held.
-    ///
-    /// A device without a watch cannot be lost.
-    #[cold]
-    pub(super) fn guard_held(&self) {
+        if state.load(Ordering::Relaxed) == HOLDS
+            || state.swap(HOLDS, Ordering::Relaxed) != UNGUARDED
+        {
+            return;
+        }
         let watch = self.own_shared().watch();
         // A model would start the watching thread.
         if let Some(watch) = watch.filter(|_| !cfg!(syncline_loom)) {

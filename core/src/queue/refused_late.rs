@@ -138,34 +138,44 @@ impl Enqueue for Driver {
     }
 }
 
+/// A queue of `device` whose driver gives `answers`, the last one first.
+fn queue(device: DeviceId, label: &str, answers: Vec<Answer>) -> Arc<SubmissionQueue<Driver>> {
+    let driver = Driver {
+        machine: Machine(device),
+        left: Mutex::new(answers),
+        waker: Mutex::default(),
+        stamp: Mutex::default(),
+    };
+    SubmissionQueue::new(Object::new("queue", label), driver).unwrap()
+}
+
+fn port(device: DeviceId) -> Attachment {
+    Attachment::new(device, 0, Stands)
+}
+
+fn line(label: &str, ports: Vec<Attachment>) -> Timeline {
+    Timeline::new(label, 0, |_| Ok(ports.into_iter().collect())).unwrap()
+}
+
+/// A timeline of another device and of `device`.
+fn shared(label: &str, device: DeviceId) -> Timeline {
+    let home = port(DeviceId::new::<()>());
+    line(label, vec![home, Attachment::imported(device, Stands)])
+}
+
 /// The queue notes the host signals, times and dependents of a submission before the driver has it.
 ///
 /// If the driver refuses the submission after an unlock, the queue forgets all three.
 #[rstest]
 fn a_submission_that_is_refused_after_an_unlock_is_forgotten(#[values(false, true)] refused: bool) {
     let device = DeviceId::new::<Machine>();
-    let queue = |label, answers| {
-        let driver = Driver {
-            machine: Machine(device),
-            left: Mutex::new(answers),
-            waker: Mutex::default(),
-            stamp: Mutex::default(),
-        };
-        SubmissionQueue::new(Object::new("queue", label), driver).unwrap()
-    };
-    let other = queue("other", Vec::new());
-    let queue = queue("locked", vec![Answer::Refused, Answer::Busy]);
-    let elsewhere = DeviceId::new::<()>();
-    let port = |device| Attachment::new(device, 0, Stands);
-    let line = |label: &str, ports: Vec<Attachment>| {
-        Timeline::new(label, 0, |_| Ok(ports.into_iter().collect())).unwrap()
-    };
-    let shared = vec![port(elsewhere), Attachment::imported(device, Stands)];
-    let waited = line("of two devices", shared);
+    let other = queue(device, "other", Vec::new());
+    let queue = queue(device, "locked", vec![Answer::Refused, Answer::Busy]);
+    let waited = shared("of two devices", device);
     let clock = clock::Clock::new(Object::new("clock", "host"), clock::SameClock);
     let timed = line("timed", vec![port(device)]).clocked([(device, clock)]);
     let timed = timed.unwrap();
-    let by_host = line("by the host", vec![port(elsewhere)]);
+    let by_host = line("by the host", vec![port(DeviceId::new::<()>())]);
     let pending = other.submit(&[], |()| Ok(()), &[waited.signal_at(1)]);
     assert!(!pending.unwrap().is_held());
     let signals = [timed.signal_at(1), by_host.signal_at(1)];
@@ -191,20 +201,33 @@ fn a_submission_that_is_refused_after_an_unlock_is_forgotten(#[values(false, tru
     }
 }
 
+/// E3: a submission depends on the devices for which its work waits. The value before a signal is
+/// waited for after the work.
+#[rstest]
+fn a_loss_before_a_signal_fails_no_other_signal(#[values(false, true)] is_waited_for: bool) {
+    let device = DeviceId::new::<Machine>();
+    let other = queue(device, "other", Vec::new());
+    let queue = queue(device, "locked", vec![Answer::Busy]);
+    let [waited, before] = ["waited for", "signalled before"].map(|label| shared(label, device));
+    let signalled = line("signalled", vec![port(device)]);
+    let pending = [waited.signal_at(1), before.signal_at(1)];
+    other.submit(&[], |()| Ok(()), &pending).unwrap();
+    let signals = [before.signal_at(2), signalled.signal_at(1)];
+    let noted = queue.submit(&[waited.at(1)], |()| Ok(()), &signals);
+    assert!(noted.unwrap().is_held());
+    let lost = if is_waited_for { &waited } else { &before };
+    let cause = Error::NothingToWaitFor.into_cause();
+    lost.shared().fail_with_dependents(&cause);
+    assert_eq!(signalled.shared().is_failed(), is_waited_for);
+}
+
 /// T2: the counter is read again after an unlock, because the driver has no signal before that.
 #[rstest]
 fn a_promise_may_be_broken_while_the_driver_queue_is_locked(#[values(false, true)] broken: bool) {
-    let driver = Driver {
-        machine: Machine(DeviceId::new::<Machine>()),
-        left: Mutex::new(vec![Answer::Busy]),
-        waker: Mutex::default(),
-        stamp: Mutex::default(),
-    };
-    let (device, value) = (driver.machine.0, Arc::new(AtomicU64::new(0)));
-    let queue = SubmissionQueue::new(Object::new("queue", "locked"), driver).unwrap();
+    let (device, value) = (DeviceId::new::<Machine>(), Arc::new(AtomicU64::new(0)));
+    let queue = queue(device, "locked", vec![Answer::Busy]);
     let home = Attachment::new(device, 0, Counter(value.clone())).signalled_elsewhere(true);
-    let mut home = Some(home);
-    let line = Timeline::new("line", 0, |_| Ok(home.take().into_iter().collect())).unwrap();
+    let line = line("line", vec![home]);
     line.signalled_by_others(1).unwrap();
     let sent = queue.submit(&[line.at(1)], |()| Ok(()), &[line.signal_at(2)]);
     let sent = sent.unwrap();

@@ -1,18 +1,21 @@
 //! Sending: a submission is recorded, handed to the driver and promoted.
 //!
-//! The steps are in this order:
+//! The steps of [`SubmissionQueue::send`] are in this order:
 //!
 //! 1. `note`: the submission is listed for a loss of another device that it waits for, and for
 //!    readers of times. The driver may finish it before the next step.
-//! 2. `hand_over`: the driver records the submission and takes it.
-//! 3. `keep`: the queue keeps what the submission needs, before its position is pending. So a
+//! 2. `record_and_flush`: the driver records the submission and takes it.
+//! 3. If a wait was lost meanwhile, the signals fail before they can show as reached.
+//! 4. `keep`: the queue keeps what the submission needs, before its position is pending. So a
 //!    thread that waits for the position finds it.
-//! 4. A held submission leaves the graph of held submissions.
-//! 5. `fail_late`: if a wait was lost meanwhile, the signals fail before they can show as reached.
+//! 5. A held submission leaves the graph of held submissions.
 //! 6. `promote`: the signals become pending, then the position. So a thread that sees the position
 //!    pending finds all signals pending.
-//! 7. `end_turn`: the budget is counted, after the position is pending. So a submission that finds
-//!    the budget used up finds a position to wait for. Then the turn ends.
+//!
+//! [`SubmissionQueue::end_turn`] has the others:
+//!
+//! 7. The budget is counted, after the position is pending. So a submission that finds the budget
+//!    used up finds a position to wait for. Then the turn ends.
 //! 8. Waiters are woken, and the host's signals wait for the submission. Queues that are released
 //!    now may share the budget.
 
@@ -22,109 +25,76 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::judge::Until;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
 use super::turn::Turn;
 use super::work::Record;
 use crate::base::error::{Error, Failure};
 use crate::base::run::{Wake, panic_message};
-use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker, Written};
+use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker};
 use crate::driver::keep::Keep;
-use crate::port::Stamp;
-use crate::timeline::point::NativePoint;
-use crate::timeline::state::{Interval, Owing, Shared};
+use crate::timeline::state::Owing;
 
 /// What has become of a submission that was sent.
-pub(super) enum Outcome<E: Enqueue> {
-    /// The driver has it. `None` if this thread has ended its turn.
-    Pending(Option<Turn<E>>),
-    /// It stays held until the driver queue can take it.
-    NotYet(Turn<E>, Retry),
-    /// It will not run. The driver may still use the objects that it keeps.
-    Refused(Turn<E>, Box<Error>),
-    /// The driver has work and signals of it, and has refused what comes after them.
-    Signalled(Turn<E>, Box<Error>),
-}
-
-/// Why the driver queue cannot take a submission now.
-#[derive(Clone, Copy)]
-pub(super) enum Retry {
-    /// The application uses the driver queue. Nothing is recorded.
-    ///
-    /// The device's watching thread tries again after some time.
-    Timer,
-    /// Another thread has locked the driver queue. The submission is recorded.
-    ///
-    /// The thread that unlocks the driver queue tries again.
-    Unlock,
-}
-
-/// The answer of a driver to a submission. Errors are boxed, because they are rare and large.
-enum Handed {
-    Taken,
-    NotReady,
-    /// The driver's queue is locked.
-    Busy,
+///
+/// Errors are boxed, because they are rare and large.
+pub(super) enum Outcome {
+    /// The driver has it.
+    Pending,
+    /// It is held, as the first of its queue.
+    NotYet(Until),
+    /// It will not run.
     Refused(Box<Error>),
-    /// An error after the driver had a signal.
-    Signalled(Box<Error>),
-}
-
-/// What was noted for a submission before the driver had it.
-#[derive(Default)]
-struct Noted {
-    /// The stamp for the time of its signals, if one of them needs it.
-    stamp: Option<Arc<dyn Stamp>>,
-    /// The cause, if a timeline that it waits for was lost by then.
-    lost: Option<Failure>,
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Records a submission that is ready, and hands it to the driver.
     ///
-    /// If the driver takes it, its `keep` is empty after that.
+    /// Without `work` it is recorded, and was not taken because the driver queue was locked. If it
+    /// is pending after that, [`SubmissionQueue::end_turn`] is next.
     #[inline(never)]
     pub(super) fn send(
         self: &Arc<Self>,
-        mut turn: Turn<E>,
+        turn: &mut Turn<E>,
         submission: &mut Submission<'_>,
-        work: &mut dyn Record<E>,
-    ) -> Outcome<E> {
-        let mut noted = Noted::default();
-        let handed = self.guarded(|| {
-            let Some(ready) = self.driver().ready() else {
-                return Handed::NotReady;
-            };
-            if submission.must_be_noted
-                && let Err(error) = self.note(submission, &mut noted)
-            {
-                return Handed::Refused(error);
-            }
-            self.hand_over(ready, turn.backend(), submission, &noted, work)
-        });
-        if let Some(cause) = &noted.lost {
-            self.fail_late(submission, &handed, cause);
-        }
-        self.conclude(turn, submission, handed)
-    }
-
-    /// Hands a submission to the driver that was recorded while the driver queue was locked.
-    pub(super) fn send_recorded(
-        self: &Arc<Self>,
-        mut turn: Turn<E>,
-        submission: &mut Submission<'_>,
-    ) -> Outcome<E> {
-        let handed = self.guarded(|| {
+        work: Option<&mut dyn Record<E>>,
+    ) -> Outcome {
+        let backend = turn.backend();
+        // Code of a backend and of the application may panic. So may the drops of what it has, such
+        // as the captures of the work.
+        let sent = catch_unwind(AssertUnwindSafe(|| match work {
+            Some(work) => self.record_and_flush(backend, submission, work),
             // Others may have broken their promises since the driver queue was locked. The next
             // record removes this one.
-            if submission.must_be_noted
-                && let Err(error) = check_promises(submission)
-            {
-                return Handed::Refused(error);
-            }
-            self.flush(turn.backend())
+            None => match check_promises(submission) {
+                Ok(()) => self.flush(backend),
+                Err(error) => Outcome::Refused(error),
+            },
+        }));
+        let outcome = sent.unwrap_or_else(|payload| {
+            Outcome::Refused(self.error_on_queue(self.panicked(payload)))
         });
-        self.conclude(turn, submission, handed)
+        if let Some(cause) = &submission.lost
+            && matches!(outcome, Outcome::Pending | Outcome::NotYet(Until::Unlocked))
+        {
+            submission.claims().for_each(|(of, _)| of.fail_late(cause));
+        }
+        match &outcome {
+            Outcome::Pending => self.promote(submission),
+            Outcome::NotYet(Until::EndOnly(error)) => {
+                self.forget(submission);
+                self.fail_signalled(submission, error);
+            }
+            Outcome::NotYet(_) => {}
+            Outcome::Refused(_) => {
+                self.forget(submission);
+                for signal in &submission.signals {
+                    signal.of.forget_sent(signal.claim());
+                }
+            }
+        }
+        outcome
     }
 
     /// Notes a submission before the driver has it.
@@ -132,9 +102,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// # Errors
     /// The driver makes no stamp, or others have signalled a value that this submission claims.
     #[inline(never)]
-    fn note(&self, submission: &Submission<'_>, noted: &mut Noted) -> Result<(), Box<Error>> {
-        noted.stamp = self.note_times(submission)?;
-        noted.lost = self.note_dependent(submission);
+    fn note(&self, submission: &mut Submission<'_>) -> Result<(), Box<Error>> {
+        submission.stamp = self.note_times(submission)?;
+        submission.lost = self.note_dependent(submission);
         check_promises(submission)
     }
 
@@ -159,26 +129,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
         lost.cloned()
     }
 
-    /// Fails the signals of a submission whose wait was lost before the driver had it.
-    ///
-    /// Before they become pending, so that they do not show as reached.
-    #[cold]
-    fn fail_late(&self, submission: &Submission<'_>, handed: &Handed, cause: &Failure) {
-        if matches!(handed, Handed::Taken | Handed::Busy) {
-            submission.claims().for_each(|(of, _)| of.fail_late(cause));
-        }
-    }
-
     /// Records a submission and hands it to the driver.
     #[inline(always)]
-    fn hand_over(
+    fn record_and_flush(
         self: &Arc<Self>,
-        ready: E::Ready<'_>,
         backend: &mut E::State,
         submission: &mut Submission<'_>,
-        noted: &Noted,
         work: &mut dyn Record<E>,
-    ) -> Handed {
+    ) -> Outcome {
+        let Some(ready) = self.driver().ready() else {
+            return Outcome::NotYet(Until::Lent);
+        };
+        if submission.must_be_noted
+            && let Err(error) = self.note(submission)
+        {
+            return Outcome::Refused(error);
+        }
         let (is_bare, attached) = (work.is_bare(), work.attached().cloned());
         let Submission {
             all_waits,
@@ -194,14 +160,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
             signals,
             host_signals: host.as_ref().map_or(&[], |host| &host.signals),
             end: self.end_point(submission.number),
-            times: Written(noted.stamp.as_ref()),
+            times: submission.stamp.as_ref(),
             is_bare,
             attached: attached.as_ref(),
             signalled: Cell::new(false),
             of: PhantomData,
         };
-        // The guard here lets the backend undo what it has begun. The outer one covers the backend
-        // and the drops of the application's objects, such as the captures of the work.
+        // This guard lets the backend undo what it has begun.
         let work = |recorder: &mut E::Recorder<'_>| match catch_unwind(AssertUnwindSafe(|| {
             work.record(recorder)
         })) {
@@ -211,28 +176,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
         };
         match self.driver().record(ready, backend, &batch, keep, work) {
             Ok(()) => self.flush(backend),
-            Err(error) if batch.signalled.get() => Handed::Signalled(self.error_on_queue(error)),
-            Err(error) => Handed::Refused(self.error_on_queue(error)),
+            Err(error) if batch.signalled.get() => {
+                Outcome::NotYet(Until::EndOnly(self.error_on_queue(error)))
+            }
+            Err(error) => Outcome::Refused(self.error_on_queue(error)),
         }
     }
 
-    /// May panic: a refused submission drops host closures of the application.
+    /// Hands the recorded submission to the driver.
     #[inline(always)]
-    fn flush(self: &Arc<Self>, backend: &mut E::State) -> Handed {
+    fn flush(self: &Arc<Self>, backend: &mut E::State) -> Outcome {
         let waker = || Waker(self.clone() as Arc<dyn Wake>);
         match self.driver().flush(backend, &waker) {
-            Flush::Done => Handed::Taken,
-            Flush::Busy => Handed::Busy,
-            Flush::Refused(error) => Handed::Refused(Box::new(error)),
+            Flush::Done => Outcome::Pending,
+            Flush::Busy => Outcome::NotYet(Until::Unlocked),
+            Flush::Refused(error) => Outcome::Refused(Box::new(error)),
         }
-    }
-
-    /// Runs code of a backend and of the application, which may panic. A panic becomes a refusal.
-    #[inline(always)]
-    fn guarded(&self, action: impl FnOnce() -> Handed) -> Handed {
-        let handed = catch_unwind(AssertUnwindSafe(action));
-        handed
-            .unwrap_or_else(|payload| Handed::Refused(self.error_on_queue(self.panicked(payload))))
     }
 
     #[cold]
@@ -248,68 +207,23 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Box::new(error.on(self.object()))
     }
 
-    /// The steps after the driver has answered.
-    #[inline(always)]
-    fn conclude(
-        self: &Arc<Self>,
-        turn: Turn<E>,
-        submission: &mut Submission<'_>,
-        handed: Handed,
-    ) -> Outcome<E> {
-        match handed {
-            Handed::Taken => {}
-            Handed::NotReady => return Outcome::NotYet(turn, Retry::Timer),
-            Handed::Busy => return Outcome::NotYet(turn, Retry::Unlock),
-            Handed::Refused(error) => {
-                self.forget(submission);
-                for signal in &submission.signals {
-                    signal.of.forget_sent(signal.claim());
-                }
-                return Outcome::Refused(turn, error);
-            }
-            Handed::Signalled(error) => {
-                self.forget(submission);
-                return Outcome::Signalled(turn, error);
-            }
-        }
-        let number = submission.number;
-        let units = submission.keep.units();
-        self.keep(number, &mut submission.keep);
-        if submission.was_held {
-            // From now on others wait for the driver, and not for this submission.
-            self.slot().leave(number);
-        }
-        let signals = &*submission.signals;
-        self.promote(number, signals);
-        let turn = self.end_turn(turn, number, units);
-        for signal in signals {
-            signal.of.wake_promoted();
-        }
-        self.own_shared().wake_promoted();
-        if !submission.host_signals().is_empty() {
-            self.start_relays(submission);
-        }
-        Outcome::Pending(turn)
-    }
-
-    /// Forgets what was noted for a submission that the driver has refused.
+    /// Forgets what was noted for a submission that will not run or only ends, and keeps what the
+    /// driver may still use of it.
     #[cold]
-    fn forget(&self, submission: &Submission<'_>) {
+    fn forget(&self, submission: &mut Submission<'_>) {
         self.dependents().forget_signals(submission.number);
         self.forget_relays(submission.number);
         self.forget_times(submission);
+        self.keep(submission.number, &mut submission.keep);
     }
 
     /// Fails the signals of a submission, because the driver has some of them and not its end (Q5).
     ///
     /// Those that the host was to make are still made for others (E2).
     #[cold]
-    pub(super) fn fail_signalled<'s>(
-        &self,
-        claims: impl Iterator<Item = (&'s Arc<Shared>, Interval)>,
-        cause: &Failure,
-    ) {
-        for (of, claim) in claims {
+    fn fail_signalled(&self, submission: &Submission<'_>, error: &Error) {
+        let cause = error.clone().into_cause();
+        for (of, claim) in submission.claims() {
             if of.port_on(self.device()).is_none() {
                 of.signal_in_place(claim);
             }
@@ -319,19 +233,25 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Keeps the objects of a submission until it has finished.
     #[inline(always)]
-    pub(super) fn keep(&self, number: u64, keep: &mut Keep) {
+    fn keep(&self, number: u64, keep: &mut Keep) {
         if !keep.is_empty() {
-            let kept = std::mem::take(keep);
-            self.lock().in_flight.add_kept(number, kept);
+            let objects = keep.take_objects();
+            self.lock().in_flight.add_kept(number, objects);
             self.checks().note_kept(number);
         }
     }
 
-    /// Promotes the signals of a submission, then its position.
+    /// Promotes a submission that the driver has: its signals, then its position.
     #[inline(always)]
-    fn promote(&self, number: u64, signals: &[NativePoint<'_>]) {
+    fn promote(&self, submission: &mut Submission<'_>) {
+        let number = submission.number;
+        self.keep(number, &mut submission.keep);
+        if submission.was_held {
+            // From now on others wait for the driver, and not for this submission.
+            self.slot().leave(number);
+        }
         let own = self.own_shared();
-        for signal in signals {
+        for signal in &submission.signals {
             let (of, claim) = (signal.of, signal.claim());
             if of.publishes_ahead() {
                 own.note_unpublished(number, of, claim.upto);
@@ -342,24 +262,37 @@ impl<E: Enqueue> SubmissionQueue<E> {
         own.raise_pending(number);
     }
 
-    /// Counts the budget that a submission takes, and ends the turn if nothing is held.
+    /// Ends the turn after a submission that is pending now, unless others are held. Then it wakes
+    /// those that wait for its signals.
     ///
-    /// During the turn, so that one submission of a queue at a time is not counted. With the lock,
-    /// so that no units are given back before they are counted.
+    /// The budget is counted during the turn, so that one submission of a queue at a time is not
+    /// counted. With the lock, so that no units are given back before they are counted.
     #[inline(always)]
-    fn end_turn(&self, turn: Turn<E>, number: u64, units: u64) -> Option<Turn<E>> {
-        let mut state = self.lock();
-        if units > 0
-            && let Some(budget) = self.budget()
-        {
-            state.in_flight.add_units(number, units);
-            budget.count(units);
+    pub(super) fn end_turn(&self, turn: Turn<E>, submission: &Submission<'_>) -> Option<Turn<E>> {
+        let units = submission.keep.units();
+        let left = {
+            let mut state = self.lock();
+            if units > 0
+                && let Some(budget) = self.budget()
+            {
+                state.in_flight.add_units(submission.number, units);
+                budget.count(units);
+            }
+            if state.held.is_empty() {
+                self.held_guard().note_empty();
+                state.turns.try_end(turn)
+            } else {
+                Some(turn)
+            }
+        };
+        for signal in &submission.signals {
+            signal.of.wake_promoted();
         }
-        if !state.held.is_empty() {
-            return Some(turn);
+        self.own_shared().wake_promoted();
+        if !submission.host_signals().is_empty() {
+            self.start_relays(submission);
         }
-        self.held_guard().note_empty();
-        state.turns.try_end(turn)
+        left
     }
 }
 

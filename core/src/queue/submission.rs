@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::base::error::Failure;
 use crate::base::stage::Stage;
 use crate::driver::keep::Keep;
 use crate::held::Edges;
-use crate::port::Port;
+use crate::port::{Port, Stamp};
 use crate::timeline::point::{NativePoint, Point};
 use crate::timeline::state::{Interval, Shared};
 
@@ -41,6 +42,10 @@ pub(super) struct Submission<'s> {
     pub(super) host: Option<Box<OnHost<'s>>>,
     /// What the submission needs until it has finished.
     pub(super) keep: Keep,
+    /// The stamp for the time of its signals, if one of them needs it.
+    pub(super) stamp: Option<Arc<dyn Stamp>>,
+    /// The cause, if a timeline that it waits for was lost before the driver had it.
+    pub(super) lost: Option<Failure>,
 }
 
 /// The waits and signals that the host makes for a submission.
@@ -65,6 +70,8 @@ impl<'s> Submission<'s> {
             signals: SmallVec::new(),
             host: None,
             keep: Keep::default(),
+            stamp: None,
+            lost: None,
         }
     }
 
@@ -168,11 +175,17 @@ impl<'s> Submission<'s> {
         here.chain(self.host_signals().iter().copied())
     }
 
+    /// True if all that it waits for has come.
+    #[inline]
+    pub(super) fn can_go(&mut self) -> bool {
+        self.is_ready || self.look_again()
+    }
+
     /// Looks again whether all that it waits for has come, also on timelines that are closed.
     ///
     /// A submission with fewer signals than its caller asked for can never run, and is not ready.
     #[cold]
-    pub(super) fn look_again(&mut self) {
+    fn look_again(&mut self) -> bool {
         let has_come = |needed: Stage, of: &Arc<Shared>, value| needed.is_met(&of.standing(value));
         let mut is_ready = true;
         let mut must_be_noted = self.must_be_noted;
@@ -187,7 +200,7 @@ impl<'s> Submission<'s> {
         for (of, value) in self.host.iter().flat_map(|host| &host.waits) {
             is_ready &= has_come(Stage::Reached, of, *value);
         }
-        self.is_ready = is_ready;
+        is_ready
     }
 
     /// Leaves out the signals of timelines that have failed since they were claimed.

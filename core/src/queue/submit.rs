@@ -50,38 +50,35 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let _deferred = DeferWakes::new();
         let turn = self.accept(state, (waits, signals), &mut submission, work)?;
         let number = submission.number;
-        let Some(turn) = turn else {
+        let Some(mut turn) = turn else {
             return Ok(self.submitted(number));
         };
-        match self.send(turn, &mut submission, work) {
-            Outcome::Pending(None) => {}
-            Outcome::Pending(Some(turn)) => self.release_held(turn, self.lock()),
-            Outcome::NotYet(turn, retry) => {
-                let held = self.hold_sent(&mut submission, waits, work, retry);
-                if let Some(turn) = self.put_back(turn, number, held, retry) {
+        let left = match self.send(&mut turn, &mut submission, Some(&mut *work)) {
+            Outcome::Pending => {
+                if let Some(turn) = self.end_turn(turn, &submission) {
                     self.release_held(turn, self.lock());
                 }
-                return Ok(self.submitted(number));
+                return Ok(Submitted::sent(Point {
+                    of: Some(self.own_shared()),
+                    value: number,
+                }));
             }
-            Outcome::Refused(turn, error) => {
+            Outcome::NotYet(until) => {
+                let held = self.hold_sent(&mut submission, waits, work, &until);
+                self.hold_first(number, held);
+                self.wait_until(until, turn)
+            }
+            Outcome::Refused(error) => {
                 submission.withdraw();
-                self.keep(number, &mut submission.keep);
-                let rest = self.hold_first(number, HeldSubmission::skipped());
-                self.release_held(turn, rest);
+                self.hold_first(number, HeldSubmission::skipped());
+                self.release_held(turn, self.lock());
                 return Err(error);
             }
-            Outcome::Signalled(turn, error) => {
-                self.fail_signalled(submission.claims(), &error.into_cause());
-                self.keep(number, &mut submission.keep);
-                let rest = self.hold_first(number, HeldSubmission::skipped());
-                self.release_held(turn, rest);
-                return Ok(self.submitted(number));
-            }
+        };
+        if let Some(turn) = left {
+            self.release_held(turn, self.lock());
         }
-        Ok(Submitted::sent(Point {
-            of: Some(self.own_shared()),
-            value: number,
-        }))
+        Ok(self.submitted(number))
     }
 
     /// Finds the ports of waits and signals, and checks the ranges of their values.
@@ -144,12 +141,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // Claims are decided in the queue's order, so under its lock.
         self.claim(signals, submission)?;
         let is_next = state.held.is_empty() && state.turns.is_free();
-        let goes = is_next
-            && (self.can_go(submission) || {
-                submission.look_again();
-                self.can_go(submission)
-            });
-        if goes {
+        if is_next && submission.can_go() && self.has_space(submission.number) {
             if submission.host.is_some() {
                 let entered = self.enter_relays(&mut state, submission);
                 entered.map_err(|circle| self.circular(submission, circle))?;

@@ -57,18 +57,15 @@ impl<E: Enqueue> Turns<E> {
         self.free.as_mut().map(Turn::backend)
     }
 
-    /// Gives the turn to `thread`. `None` while a thread has it.
+    /// Gives the turn to `thread`. If a thread has it, asks that to check again.
     #[inline]
     pub(super) fn begin(&mut self, thread: ThreadId) -> Option<Turn<E>> {
-        let turn = self.free.take()?;
-        self.thread = Some(thread);
-        Some(turn)
-    }
-
-    /// Asks the thread that has the turn to check again. False if no thread has it.
-    pub(super) const fn request_check(&mut self) -> bool {
-        self.must_check = !self.is_free();
-        self.must_check
+        let turn = self.free.take();
+        match turn {
+            Some(_) => self.thread = Some(thread),
+            None => self.must_check = true,
+        }
+        turn
     }
 
     /// Notes that the thread that has the turn checks now.
