@@ -139,8 +139,8 @@ impl Graph {
                 let is_held = self.queue(slot)?.entries.contains(value);
                 is_held.then(|| id(slot, value))
             }
-            None if of.is_in_the_graph() => of.held_index().claimant(value),
-            None => None,
+            None if of.held_index().is_empty() => None,
+            None => of.held_index().claimant(value),
         }
     }
 
@@ -176,7 +176,7 @@ impl Graph {
     /// The nodes that depend on `node`.
     pub(super) fn dependents(&self, node: Node<'_>) -> SmallVec<[NodeId; 8]> {
         let mut found = SmallVec::new();
-        for (of, claim) in node.claims().filter(|(of, _)| of.is_in_the_graph()) {
+        for (of, claim) in node.claims().filter(|(of, _)| !of.held_index().is_empty()) {
             of.held_index().dependents(claim, &mut found);
         }
         if let Some((own, position)) = node.own_claim() {
@@ -250,25 +250,17 @@ impl Graph {
     }
 
     fn remember(id: NodeId, node: Node<'_>) {
-        let mut wait = |of: &Arc<Shared>, value| {
-            of.add_held_wait();
-            of.held_index().add_wait(value, id);
-        };
-        node.for_each_part(&mut wait, |_, of, claim| {
-            of.add_held_wait();
-            of.held_index().add_claim(claim, id);
-        });
+        node.for_each_part(
+            &mut |of, value| of.held_index().add_wait(value, id),
+            |_, of, claim| of.held_index().add_claim(claim, id),
+        );
     }
 
     fn forget(id: NodeId, node: Node<'_>) {
-        let mut wait = |of: &Arc<Shared>, value| {
-            of.drop_held_wait();
-            of.held_index().remove_wait(value, id);
-        };
-        node.for_each_part(&mut wait, |_, of, claim| {
-            of.drop_held_wait();
-            of.held_index().remove_claim(claim, id);
-        });
+        node.for_each_part(
+            &mut |of, value| of.held_index().remove_wait(value, id),
+            |_, of, claim| of.held_index().remove_claim(claim, id),
+        );
     }
 
     pub(super) fn waiting_for(&self, of: &Shared) -> HeldWaits {

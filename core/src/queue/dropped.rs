@@ -19,7 +19,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
     fn drop(&mut self) {
         // In a forked child, the work and its objects belong to the parent process (P3). In a
         // process that exits, the driver may still use them (D1). The fields leak them.
-        let Some(_calls) = self.for_destroy() else {
+        let Some(_calls) = self.slot.maker().for_destroy() else {
             return;
         };
         // No submission is held, because held ones keep their queue. What the driver still runs
@@ -28,17 +28,20 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
         own.refresh();
         let mut state = std::mem::take(&mut *self.lock());
         let units = state.in_flight.take_all_units();
-        let budget = self.budget().cloned();
+        let budget = self.budget.clone();
         let taken = budget.map(|budget| TakenUnits::new(budget, units));
-        let orphan = Orphan {
-            driver: self.shared_driver().clone(),
+        let mut orphan = Orphan {
+            driver: self.driver.clone(),
             _turns: Mutex::new(state.turns),
             _kept: state.in_flight.into_kept(),
-            _dependents: self.dependents().clone(),
+            _dependents: self.dependents.clone(),
+            taken,
         };
         let failed = own.failure();
         if failed.is_some_and(|cause| !matches!(*cause, Error::DeviceLost { .. })) {
-            // The queue has failed and its device has not, so work of it may still run.
+            // The queue has failed and its device has not, so work of it may still run. It never
+            // counts as finished, so its budget is returned now.
+            orphan.taken = None;
             let abandoned = Abandoned {
                 orphan: Mutex::new(Some(orphan)),
                 device: own.watch().cloned(),
@@ -48,13 +51,9 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
             return;
         }
         // If the work is finished or the device is lost, this drops the objects now.
-        let leftover = Leftover {
-            _orphan: orphan,
-            _taken: taken,
-        };
         // The objects are the application's, and dropping a queue must not wait for a device.
         run_contained(|| {
-            let _ = own.register(state.last, Stage::Reached, Arc::new(leftover));
+            let _ = own.register(state.last, Stage::Reached, Arc::new(orphan));
         });
     }
 }
@@ -66,6 +65,13 @@ struct Orphan<E: Enqueue> {
     _turns: Mutex<Turns<E>>,
     _kept: VecDeque<(u64, Keep)>,
     _dependents: Arc<Dependents>,
+    /// The budget that the queue's work has taken.
+    taken: Option<TakenUnits>,
+}
+
+/// Registered until the queue's work is finished. That keeps the objects until then.
+impl<E: Enqueue> Wake for Orphan<E> {
+    fn wake(self: Arc<Self>) {}
 }
 
 /// Keeps the objects of a dropped queue that has failed, until its driver reports that it is idle.
@@ -107,14 +113,4 @@ impl<E: Enqueue> Drop for Abandoned<E> {
     fn drop(&mut self) {
         std::mem::forget(self.orphan.lock().take());
     }
-}
-
-/// Keeps the objects and the budget of a dropped queue until its work is finished.
-struct Leftover<E: Enqueue> {
-    _orphan: Orphan<E>,
-    _taken: Option<TakenUnits>,
-}
-
-impl<E: Enqueue> Wake for Leftover<E> {
-    fn wake(self: Arc<Self>) {}
 }

@@ -6,7 +6,7 @@ use super::in_flight::Finished;
 use super::state::State;
 use super::submission_queue::SubmissionQueue;
 use crate::base::run::{DropScope, run_contained};
-use crate::base::sync::{AtomicBool, MutexGuard};
+use crate::base::sync::{AtomicBool, MutexGuard, Ordering};
 use crate::driver::enqueue::Enqueue;
 use crate::driver::in_flight::Sharer;
 use crate::driver::in_use::Unused;
@@ -21,11 +21,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if DropScope::is_too_deep() {
             return finished;
         }
-        if self.checks().keeps() {
+        if self.checks.keeps() {
             let take = |dependent| finished.add_dependent(dependent);
-            self.dependents().take_finished(reached, take, || {
+            self.dependents.take_finished(reached, take, || {
                 if in_flight.keeps_nothing() {
-                    self.checks().note_empty();
+                    self.checks.note_empty();
                 }
             });
         }
@@ -51,14 +51,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return state;
         }
         drop(state);
-        finished.drop_all(self.budget());
+        finished.drop_all(self.budget.as_ref());
         self.lock()
     }
 
     /// True if objects or dependents may be left of submissions that are known to be finished.
     #[inline]
     pub(super) fn may_keep_finished(&self, state: &State<E>) -> bool {
-        self.checks().keeps()
+        self.checks.keeps()
             && state
                 .in_flight
                 .may_keep_finished(self.own_shared().reached())
@@ -69,15 +69,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if it has checked.
     #[inline]
     pub(super) fn check_finished(&self) -> bool {
-        if let Some(budget) = self.budget().filter(|budget| budget.is_full()) {
+        if let Some(budget) = self.budget.as_ref().filter(|budget| budget.is_full()) {
             budget.give_back_finished();
             return true;
         }
-        let last = self.last();
-        let is_due = !self.checks().allows(last + 1);
+        let last = self.last.load(Ordering::Relaxed);
+        let is_due = !self.checks.allows(last + 1);
         if is_due {
-            self.checks()
-                .check(self.own_shared(), last, E::MAX_IN_FLIGHT);
+            self.checks.check(self.own_shared(), last, E::MAX_IN_FLIGHT);
         }
         is_due
     }
@@ -121,7 +120,7 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
             }
             drop(state);
             let more = finished.is_full();
-            finished.drop_all(self.budget());
+            finished.drop_all(self.budget.as_ref());
             if !more {
                 return;
             }
@@ -129,6 +128,6 @@ impl<E: Enqueue> Sharer for SubmissionQueue<E> {
     }
 
     fn followed(&self) -> &AtomicBool {
-        self.checks().followed()
+        self.checks.followed()
     }
 }

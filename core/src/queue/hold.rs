@@ -35,10 +35,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<(), Box<Error>> {
         let number = submission.number;
         let edges = submission.edges(waits);
-        let entered = self.slot().enter(number, &edges);
+        let entered = self.slot.enter(number, &edges);
         entered.map_err(|circle| self.circular(submission, circle))?;
         if let Err(circle) = self.enter_relays(&mut state, submission) {
-            self.slot().leave(number);
+            self.slot.leave(number);
             return Err(self.circular(submission, circle));
         }
         self.take_number(&mut state, number);
@@ -76,7 +76,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let edges = submission.edges(waits);
         // The submission could go, so it closes no circle. It is in the graph only because a search
         // for blockers must find it.
-        let _ = self.slot().enter(submission.number, &edges);
+        let _ = self.slot.enter(submission.number, &edges);
         HeldSubmission {
             edges: Some(edges),
             work,
@@ -99,7 +99,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
             state.turns.begin_check();
             let Some((number, first)) = state.held.pop_front() else {
-                self.held_guard().note_empty();
+                self.held_guard.note_empty();
                 state.turns.end(turn);
                 return;
             };
@@ -138,16 +138,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.reached() >= value {
                 continue;
             }
-            submission.add_wait(of, of.port_on(self.device()), value);
+            submission.add_wait(of, of.port_on(self.device), value);
         }
         // First the device's, as `Edges` has them.
         for (at, (of, claim)) in edges.claims.iter().enumerate() {
-            let port = of.port_on(self.device());
-            submission.add_signal(of, port, claim.upto);
+            let port = of.port_on(self.device);
+            submission.add_signal(of, port, *claim);
             if port.is_some() {
-                submission.note_claim(at, claim.above, self.domain());
-            } else if let Some(signal) = submission.on_host().signals.last_mut() {
-                signal.1 = *claim;
+                submission.note_claim(at, claim.above, self.domain);
             }
         }
         submission
@@ -220,11 +218,11 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// If it is skipped already, the driver takes not even its number, and the queue fails.
     fn skip(&self, number: u64, held: HeldSubmission<E>, cause: &Failure) {
         if held.edges.is_none() {
-            self.slot().leave(number);
+            self.slot.leave(number);
             self.own_shared().fail(cause.clone());
             return;
         }
-        self.skipped().add(number, cause).tell();
+        self.skipped.add(number, cause).tell();
         self.end_skipped(number, held, cause);
         self.hold_first(number, HeldSubmission::skipped());
     }
@@ -252,7 +250,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Drops what a submission had whose signals have failed.
     fn end_edges(&self, number: u64, gone: HeldSubmission<E>) {
         self.forget_relays(number);
-        drop(self.slot().reduce(number));
+        drop(self.slot.reduce(number));
         run_contained(|| drop(gone));
     }
 
@@ -302,7 +300,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let order = || {
             let mut claims = edges.claims.iter();
             claims.find_map(|(of, claim)| {
-                of.port_on(self.device())?;
+                of.port_on(self.device)?;
                 of.unreachable_cause(claim.above)
             })
         };
@@ -311,7 +309,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             return;
         };
         let gone = std::mem::replace(held, HeldSubmission::skipped());
-        let told = self.skipped().add(number, &cause);
+        let told = self.skipped.add(number, &cause);
         drop(state);
         told.tell();
         self.end_skipped(number, gone, &cause);
@@ -338,7 +336,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
             Until::Budget => {
                 let this: Arc<dyn Wake> = self.clone();
-                match self.budget().is_some_and(|budget| budget.wait_for(&this)) {
+                let budget = self.budget.as_ref();
+                match budget.is_some_and(|budget| budget.wait_for(&this)) {
                     true => self.lock().turns.try_end(turn),
                     false => Some(turn),
                 }

@@ -28,7 +28,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<(), Blockers> {
         let number = submission.number;
         for &(of, claim) in submission.host_signals() {
-            match RelayEntry::take(self.origin().clone(), number, of.clone(), claim) {
+            match RelayEntry::take(self.origin.clone(), number, of.clone(), claim) {
                 Ok(entry) => state.relays.add(number, of, claim.upto, entry),
                 Err(circle) => {
                     // The caller has handles of the timelines.
@@ -75,30 +75,16 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if are_wakes_deferred() {
             return Ok(());
         }
-        self.settle_relays(number, |point| {
-            let gone = Instant::now().duration_since(begun);
-            match point.wait(timeout.saturating_sub(gone)) {
-                Ok(()) | Err(Error::Failed { .. } | Error::Cancelled { .. }) => Ok(true),
-                Err(error) => Err(error),
-            }
-        })
-    }
-
-    /// Removes the first relays of submissions up to `number` while `is_settled` returns true for
-    /// them.
-    fn settle_relays(
-        &self,
-        number: u64,
-        mut is_settled: impl FnMut(Point<'_>) -> Result<bool>,
-    ) -> Result<()> {
         let next = || self.lock().relays.first_upto(number);
-        while let Some(next) = next() {
-            let (relayed, value) = next;
+        while let Some((relayed, value)) = next() {
             // Not under the lock, because this may be the last reference to the timeline.
-            let of = relayed.upgrade();
-            let of = of.as_ref();
-            if of.is_some() && !is_settled(Point { of, value })? {
-                break;
+            if let Some(of) = relayed.upgrade() {
+                let gone = Instant::now().duration_since(begun);
+                let of = Some(&of);
+                match (Point { of, value }).wait(timeout.saturating_sub(gone)) {
+                    Ok(()) | Err(Error::Failed { .. } | Error::Cancelled { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
             let settled = self.lock().relays.remove_first(&relayed, value);
             drop(settled);

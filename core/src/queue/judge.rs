@@ -40,7 +40,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if submission `number` is within the limits of what may be in flight. Takes no lock.
     #[inline]
     pub(super) fn has_space(&self, number: u64) -> bool {
-        let is_within = self.checks().allows(number)
+        let is_within = self.checks.allows(number)
             || self.own_shared().reached() >= number.saturating_sub(E::MAX_IN_FLIGHT);
         is_within && !self.is_full()
     }
@@ -66,14 +66,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let mut missing = Missing::new();
         if let Some(edges) = &held.edges {
             for (of, value) in &edges.waits {
-                let port = of.port_on(self.device());
+                let port = of.port_on(self.device);
                 let needed = port.map_or(Stage::Reached, |_| Stage::Pending);
                 add_missing(&mut missing, of, *value, needed)?;
             }
             for (of, claim) in &edges.claims {
                 // A signal of the host waits for its predecessor later. A claim that would bring
                 // the predecessor may not be made yet, or be withdrawn. Both can still come.
-                if of.port_on(self.device()).is_some() {
+                if of.port_on(self.device).is_some() {
                     add_missing(&mut missing, of, claim.above, Stage::Pending)?;
                 }
             }
@@ -90,7 +90,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// True if the budget shared with other queues is used up.
     #[inline]
     fn is_full(&self) -> bool {
-        self.budget().is_some_and(|budget| budget.is_full())
+        self.budget.as_ref().is_some_and(|budget| budget.is_full())
     }
 }
 

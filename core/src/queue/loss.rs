@@ -61,7 +61,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// cannot be lost.
     #[inline]
     pub(super) fn note_held(&self) {
-        let state = &self.held_guard().state;
+        let state = &self.held_guard.state;
         if state.load(Ordering::Relaxed) == HOLDS
             || state.swap(HOLDS, Ordering::Relaxed) != UNGUARDED
         {
@@ -70,15 +70,15 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let watch = self.own_shared().watch();
         // A model would start the watching thread.
         if let Some(watch) = watch.filter(|_| !cfg!(syncline_loom)) {
-            let guarded: Weak<dyn Guarded> = Arc::downgrade(self.held_guard()) as _;
-            watch.watcher().guard(guarded, self.device());
+            let guarded: Weak<dyn Guarded> = Arc::downgrade(&self.held_guard) as _;
+            watch.watcher().guard(guarded, self.device);
         }
     }
 
     /// Why the device is lost, once a check has found it while submissions were held.
     #[inline]
     pub(super) fn loss(&self) -> Option<&Failure> {
-        self.held_guard().lost.get()
+        self.held_guard.lost.get()
     }
 
     /// Fails everything that is held, because the device is lost.
@@ -86,7 +86,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// The position fails first, so nothing waits for it any more.
     fn fail_held(self: Arc<Self>, cause: Failure) {
         self.own_shared().fail(cause.clone());
-        let _ = self.held_guard().lost.set(cause.clone());
+        let _ = self.held_guard.lost.set(cause.clone());
         let (first, count, recorded) = {
             let mut state = self.lock();
             // So the wake below judges the first submission, whatever it lacks.

@@ -34,6 +34,7 @@ use crate::base::error::{Error, Failure};
 use crate::base::run::{Wake, panic_message};
 use crate::driver::enqueue::{Batch, Enqueue, Flush, Waker};
 use crate::driver::keep::Keep;
+use crate::timeline::point::NativePoint;
 use crate::timeline::state::Owing;
 
 /// What has become of a submission that was sent.
@@ -120,8 +121,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             wait.of.watch_for_driver(wait.value);
         }
         let number = submission.number;
-        self.dependents().add(number, waits, submission.claims());
-        self.checks().note_kept(number);
+        self.dependents.add(number, waits, submission.claims());
+        self.checks.note_kept(number);
         // After that, so that a loss finds the submission, or this finds the loss.
         let lost = waits
             .iter()
@@ -154,12 +155,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
             ..
         } = submission;
         let (waits, order) = all_waits.split_at(submission.waits_before);
+        let own = self.own_shared();
         let batch = Batch {
             waits,
             order,
             signals,
             host_signals: host.as_ref().map_or(&[], |host| &host.signals),
-            end: self.end_point(submission.number),
+            end: NativePoint::new(own, own.home(), submission.number),
             times: submission.stamp.as_ref(),
             is_bare,
             attached: attached.as_ref(),
@@ -211,7 +213,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// driver may still use of it.
     #[cold]
     fn forget(&self, submission: &mut Submission<'_>) {
-        self.dependents().forget_signals(submission.number);
+        self.dependents.forget_signals(submission.number);
         self.forget_relays(submission.number);
         self.forget_times(submission);
         self.keep(submission.number, &mut submission.keep);
@@ -224,7 +226,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     fn fail_signalled(&self, submission: &Submission<'_>, error: &Error) {
         let cause = error.clone().into_cause();
         for (of, claim) in submission.claims() {
-            if of.port_on(self.device()).is_none() {
+            if of.port_on(self.device).is_none() {
                 of.signal_in_place(claim);
             }
             of.fail(cause.clone());
@@ -237,7 +239,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if !keep.is_empty() {
             let objects = keep.take_objects();
             self.lock().in_flight.add_kept(number, objects);
-            self.checks().note_kept(number);
+            self.checks.note_kept(number);
         }
     }
 
@@ -248,7 +250,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.keep(number, &mut submission.keep);
         if submission.was_held {
             // From now on others wait for the driver, and not for this submission.
-            self.slot().leave(number);
+            self.slot.leave(number);
         }
         let own = self.own_shared();
         for signal in &submission.signals {
@@ -256,8 +258,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.publishes_ahead() {
                 own.note_unpublished(number, of, claim.upto);
             }
-            of.note_owed(claim, Owing::Device(self.device()));
-            of.promote(claim.upto, self.domain(), Some(self.object()));
+            of.note_owed(claim, Owing::Device(self.device));
+            of.promote(claim.upto, self.domain, Some(self.object()));
         }
         own.raise_pending(number);
     }
@@ -273,13 +275,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let left = {
             let mut state = self.lock();
             if units > 0
-                && let Some(budget) = self.budget()
+                && let Some(budget) = self.budget.as_ref()
             {
                 state.in_flight.add_units(submission.number, units);
                 budget.count(units);
             }
             if state.held.is_empty() {
-                self.held_guard().note_empty();
+                self.held_guard.note_empty();
                 state.turns.try_end(turn)
             } else {
                 Some(turn)

@@ -101,21 +101,22 @@ impl<'s> Submission<'s> {
         is_pending
     }
 
-    /// Adds a signal that is not claimed yet. Without a `port` the host makes it.
+    /// Adds a signal. Without a `port` the host makes it. The claim is empty if it is not made yet.
+    ///
+    /// [`Submission::note_claim`] adds the claim of a signal of the device.
     #[inline(always)]
     pub(super) fn add_signal(
         &mut self,
         of: &'s Arc<Shared>,
         port: Option<&'s dyn Port>,
-        value: u64,
+        claim: Interval,
     ) {
         let Some(port) = port else {
-            let (above, upto) = (value, value);
-            self.on_host().signals.push((of, Interval { above, upto }));
+            self.on_host().signals.push((of, claim));
             return;
         };
         self.must_be_noted |= of.local_times().is_some() || of.ports().takes_promises();
-        self.signals.push(NativePoint::new(of, port, value));
+        self.signals.push(NativePoint::new(of, port, claim.upto));
     }
 
     /// The waits of the device before the work.

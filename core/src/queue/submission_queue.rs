@@ -10,9 +10,8 @@ use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Nothing, Record, Write};
+use super::work::{Given, Nothing, Record, Write};
 use crate::base::error::{Error, Object, Result};
-use crate::base::exiting::DriverCalls;
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
 use crate::base::run::run_contained;
@@ -27,33 +26,33 @@ use crate::held::{QueueOrigin, QueueSlot};
 use crate::port::Stamp;
 use crate::port::attachment::Attachments;
 use crate::timeline::Timeline;
-use crate::timeline::point::{NativePoint, Point, Signal};
+use crate::timeline::point::{Point, Signal};
 use crate::timeline::state::{Dependents, Shared};
 
 /// The engine's part of a queue. A backend's queue type holds it in an [`Arc`] and forwards to it.
 pub struct SubmissionQueue<E: Enqueue> {
     object: Object,
-    device: DeviceId,
+    pub(super) device: DeviceId,
     /// The queue as the graph of held submissions sees it.
-    origin: Arc<QueueOrigin>,
-    slot: DroppedByMaker<QueueSlot>,
+    pub(super) origin: Arc<QueueOrigin>,
+    pub(super) slot: DroppedByMaker<QueueSlot>,
     /// The queue's position: signalled once per submission, so its value is the number of finished
     /// ones.
-    own: Timeline,
-    driver: DroppedByMaker<Arc<E>>,
+    pub(super) own: Timeline,
+    pub(super) driver: DroppedByMaker<Arc<E>>,
     /// The driver's order domain.
-    domain: u64,
-    budget: Option<Arc<InFlightBudget>>,
-    dependents: Arc<Dependents>,
+    pub(super) domain: u64,
+    pub(super) budget: Option<Arc<InFlightBudget>>,
+    pub(super) dependents: Arc<Dependents>,
     /// Guards what is held against the loss of the device.
-    held_guard: Arc<HeldGuard<E>>,
+    pub(super) held_guard: Arc<HeldGuard<E>>,
     /// A copy of the state's `last`, readable without the lock.
-    last: AtomicU64,
-    checks: Checks,
+    pub(super) last: AtomicU64,
+    pub(super) checks: Checks,
     /// True once the queue has written a time of its device's clock, so that it can.
     writes_times: AtomicBool,
     state: DroppedByMaker<Mutex<State<E>>>,
-    skipped: Skipped,
+    pub(super) skipped: Skipped,
     follower: FollowerSlot,
 }
 
@@ -145,7 +144,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[must_use]
     pub fn held(&self) -> Held {
         // In a forked child, a thread of the parent may have held the lock.
-        if self.is_forked() {
+        if !self.slot.maker().is_this() {
             return Held {
                 count: 0,
                 waiting_for: None,
@@ -254,7 +253,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if self.follower.is_set() {
             return self.submit_traced(waits, Box::new(work), signals, None);
         }
-        self.submit_untraced(waits, work, signals)
+        self.submit_untraced(waits, work, signals, None)
     }
 
     /// Same as [`SubmissionQueue::submit`], with an object for the backend's own
@@ -286,23 +285,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
         waits: &[Point<'_>],
         work: W,
         signals: &[Signal<'_>],
+        attached: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Submitted<'q>>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let mut work = Some(work);
+        let mut work = Given::new(work, attached);
         let submitted = self.submit_work(waits, &mut work, signals);
         submitted.map_err(|error| refused(&mut work, error))
-    }
-
-    /// True in a forked child of the process that made the queue.
-    pub(super) fn is_forked(&self) -> bool {
-        !self.slot.maker().is_this()
-    }
-
-    /// See [`MakerProcess::for_destroy`](crate::base::process::MakerProcess::for_destroy).
-    pub(super) fn for_destroy(&self) -> Option<DriverCalls> {
-        self.slot.maker().for_destroy()
     }
 
     /// Refuses a queue of the parent process. One load.
@@ -340,13 +330,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Ok(())
     }
 
-    /// The queue's position, as its driver signals it.
-    #[inline]
-    pub(super) fn end_point(&self, number: u64) -> NativePoint<'_> {
-        let own = self.own_shared();
-        NativePoint::new(own, own.home(), number)
-    }
-
     /// The timeline of the queue's position.
     #[inline]
     pub(super) fn own_shared(&self) -> &Arc<Shared> {
@@ -356,61 +339,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock()
-    }
-
-    /// The number of the last accepted submission.
-    #[inline]
-    pub(super) fn last(&self) -> u64 {
-        self.last.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) const fn device(&self) -> DeviceId {
-        self.device
-    }
-
-    #[inline]
-    pub(super) fn shared_driver(&self) -> &Arc<E> {
-        &self.driver
-    }
-
-    /// The driver's order domain.
-    #[inline]
-    pub(super) const fn domain(&self) -> u64 {
-        self.domain
-    }
-
-    #[inline]
-    pub(super) const fn budget(&self) -> Option<&Arc<InFlightBudget>> {
-        self.budget.as_ref()
-    }
-
-    #[inline]
-    pub(super) const fn checks(&self) -> &Checks {
-        &self.checks
-    }
-
-    #[inline]
-    pub(super) const fn dependents(&self) -> &Arc<Dependents> {
-        &self.dependents
-    }
-
-    #[inline]
-    pub(super) const fn held_guard(&self) -> &Arc<HeldGuard<E>> {
-        &self.held_guard
-    }
-
-    #[inline]
-    pub(super) fn slot(&self) -> &QueueSlot {
-        &self.slot
-    }
-
-    pub(super) const fn origin(&self) -> &Arc<QueueOrigin> {
-        &self.origin
-    }
-
-    pub(super) const fn skipped(&self) -> &Skipped {
-        &self.skipped
     }
 }
 
@@ -432,7 +360,8 @@ impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
 #[cold]
 #[inline(never)]
 #[expect(clippy::boxed_local, reason = "the caller has it in a box")]
-pub(super) fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Error {
-    run_contained(|| work.discard());
+fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Error {
+    let work = work.store();
+    run_contained(|| drop(work));
     *error
 }

@@ -58,10 +58,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 if let Some(turn) = self.end_turn(turn, &submission) {
                     self.release_held(turn, self.lock());
                 }
-                return Ok(Submitted::sent(Point {
-                    of: Some(self.own_shared()),
-                    value: number,
-                }));
+                return Ok(Submitted::sent(self.own.at(number)));
             }
             Outcome::NotYet(until) => {
                 let held = self.hold_sent(&mut submission, waits, work, &until);
@@ -100,7 +97,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let Some(of) = of.filter(|of| of.reached() < value) else {
                 continue;
             };
-            let port = of.port_on(self.device());
+            let port = of.port_on(self.device);
             if port.is_none() {
                 refresh_wait(of, Stage::Reached, value)?;
             }
@@ -111,7 +108,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         for &Signal { of, value } in signals {
             of.check_signal_range(value)?;
-            submission.add_signal(of, of.port_on(self.device()), value);
+            let (above, upto) = (value, value);
+            submission.add_signal(of, of.port_on(self.device), Interval { above, upto });
         }
         if submission.must_be_noted || submission.host.is_some() {
             self.require_times(submission)?;
@@ -204,7 +202,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             match of.claim(value, own_wait) {
                 Ok(NewClaim { interval, is_next }) => {
                     submission.is_ready &= is_next;
-                    submission.note_claim(at, interval.above, self.domain());
+                    submission.note_claim(at, interval.above, self.domain);
                     at += 1;
                 }
                 // Once more with the own wait, because the error may be about it.

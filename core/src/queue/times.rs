@@ -20,7 +20,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub(super) fn require_times(&self, submission: &Submission<'_>) -> Result<()> {
         for signal in &submission.signals {
             if let Some(times) = signal.of.local_times() {
-                times.require(signal.of.object(), self.device(), self.object())?;
+                times.require(signal.of.object(), self.device, self.object())?;
                 self.require_clock_times()?;
             }
         }
@@ -54,7 +54,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             .filter(|signal| !signal.of.is_failed())
         {
             if let Some(times) = signal.of.local_times() {
-                times.expect(signal.claim(), self.device(), &stamp);
+                times.expect(signal.claim(), self.device, &stamp);
             }
         }
         Ok(Some(stamp))

@@ -4,9 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::follow::{Traceable, Traced};
-use super::submission_queue::{SubmissionQueue, refused};
+use super::submission_queue::SubmissionQueue;
 use super::submitted::Submitted;
-use super::work::WithAttached;
 use crate::base::error::Result;
 use crate::base::info::Info;
 use crate::base::timing::Timing;
@@ -42,7 +41,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<Submitted<'q>> {
         self.require_maker()?;
         let Some(follower) = self.follower().get() else {
-            return self.submit_followed(waits, work, signals, attached);
+            return self.submit_untraced(waits, work, signals, attached);
         };
         let mut stamps = None;
         let followed = follower.begin(waits, signals, &mut || {
@@ -54,7 +53,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             Ok([before as Arc<dyn Stamp>, after as Arc<dyn Stamp>])
         });
         let Some(followed) = followed else {
-            return self.submit_followed(waits, work, signals, attached);
+            return self.submit_untraced(waits, work, signals, attached);
         };
         let submission = followed.clone();
         let work = move |recorder: &mut E::Recorder<'_>| {
@@ -72,28 +71,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
             done
         };
-        let submitted = self.submit_followed(waits, work, signals, attached)?;
+        let submitted = self.submit_untraced(waits, work, signals, attached)?;
         followed.accepted(submitted.end().value, submitted.is_held());
         Ok(submitted)
-    }
-
-    fn submit_followed<'q, W>(
-        self: &'q Arc<Self>,
-        waits: &[Point<'_>],
-        work: W,
-        signals: &[Signal<'_>],
-        attached: Option<Arc<dyn Any + Send + Sync>>,
-    ) -> Result<Submitted<'q>>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-    {
-        match attached {
-            Some(attached) => {
-                let mut work = WithAttached::new(work, attached);
-                let submitted = self.submit_work(waits, &mut work, signals);
-                submitted.map_err(|error| refused(&mut work, error))
-            }
-            None => self.submit_untraced(waits, work, signals),
-        }
     }
 }

@@ -18,9 +18,6 @@ pub(super) trait Record<E: Enqueue>: Send {
     /// Moves the work out, for a submission that is held.
     fn store(&mut self) -> Box<dyn Record<E>>;
 
-    /// Drops the work if it has not been recorded.
-    fn discard(&mut self) {}
-
     /// See [`Batch::is_bare`](crate::backend::Batch::is_bare).
     fn is_bare(&self) -> bool {
         true
@@ -32,60 +29,36 @@ pub(super) trait Record<E: Enqueue>: Send {
     }
 }
 
-impl<E: Enqueue, W> Record<E> for Option<W>
+/// The work of an application, and the object that the backend has attached to it.
+pub(super) struct Given<W> {
+    work: Option<W>,
+    attached: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl<W> Given<W> {
+    #[inline]
+    pub(super) const fn new(work: W, attached: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        let work = Some(work);
+        Self { work, attached }
+    }
+}
+
+impl<E: Enqueue, W> Record<E> for Given<W>
 where
     W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
 {
     fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
-        match self.take() {
+        match self.work.take() {
             Some(work) => work(recorder).map_err(Box::new),
             None => Ok(()),
         }
     }
 
     fn store(&mut self) -> Box<dyn Record<E>> {
-        Box::new(self.take())
-    }
-
-    fn discard(&mut self) {
-        *self = None;
-    }
-
-    fn is_bare(&self) -> bool {
-        false
-    }
-}
-
-/// Work to which the backend has attached an object.
-pub(super) struct WithAttached<W> {
-    work: Option<W>,
-    attached: Arc<dyn Any + Send + Sync>,
-}
-
-impl<W> WithAttached<W> {
-    pub(super) const fn new(work: W, attached: Arc<dyn Any + Send + Sync>) -> Self {
-        let work = Some(work);
-        Self { work, attached }
-    }
-}
-
-impl<E: Enqueue, W> Record<E> for WithAttached<W>
-where
-    W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
-{
-    fn record(&mut self, recorder: &mut E::Recorder<'_>) -> Result<(), Box<Error>> {
-        Record::<E>::record(&mut self.work, recorder)
-    }
-
-    fn store(&mut self) -> Box<dyn Record<E>> {
         Box::new(Self {
             work: self.work.take(),
-            attached: self.attached.clone(),
+            attached: self.attached.take(),
         })
-    }
-
-    fn discard(&mut self) {
-        self.work = None;
     }
 
     fn is_bare(&self) -> bool {
@@ -93,7 +66,7 @@ where
     }
 
     fn attached(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
-        Some(&self.attached)
+        self.attached.as_ref()
     }
 }
 
@@ -143,7 +116,7 @@ impl<E: Enqueue> Record<E> for Write<'_, E> {
     }
 
     fn store(&mut self) -> Box<dyn Record<E>> {
-        Box::new(Some(self.kept()))
+        Box::new(Given::new(self.kept(), None))
     }
 }
 

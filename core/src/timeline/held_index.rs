@@ -31,6 +31,11 @@ impl NodeId {
 pub(crate) struct HeldIndex {
     /// Used only under the graph's lock.
     lists: Mutex<IndexLists>,
+    /// The number of waits and claims in the graph. Written under the graph's lock.
+    ///
+    /// The queue that enters a submission there has a fence between this and its check for a failed
+    /// or closed timeline.
+    count: AtomicU64,
     /// One more than the slot of the queue whose position this timeline is; 0 for any other
     /// timeline.
     ///
@@ -43,6 +48,7 @@ impl Default for HeldIndex {
     fn default() -> Self {
         Self {
             lists: Mutex::default(),
+            count: AtomicU64::new(0),
             slot: AtomicU64::new(0),
         }
     }
@@ -99,6 +105,16 @@ impl HeldIndex {
         self.slot().is_some()
     }
 
+    /// True if the graph has no wait for this timeline and no claim of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    fn change_count(&self, change: impl FnOnce(u64) -> u64) {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(change(count), Ordering::Relaxed);
+    }
+
     /// The node whose claim covers `value`.
     pub(crate) fn claimant(&self, value: u64) -> Option<NodeId> {
         let (_, one) = self.lists.lock().claim_from(value)?;
@@ -136,12 +152,14 @@ impl HeldIndex {
     }
 
     pub(crate) fn add_wait(&self, value: u64, by: NodeId) {
+        self.change_count(|count| count + 1);
         let mut lists = self.lists.lock();
         count_search(lists.waits.len());
         lists.waits.insert((value, by));
     }
 
     pub(crate) fn remove_wait(&self, value: u64, by: NodeId) {
+        self.change_count(|count| count - 1);
         let mut lists = self.lists.lock();
         count_search(lists.waits.len());
         lists.waits.remove(&(value, by));
@@ -149,6 +167,7 @@ impl HeldIndex {
 
     /// Adds the claim. It replaces a withdrawn one that has not been removed yet.
     pub(crate) fn add_claim(&self, claim: Interval, by: NodeId) {
+        self.change_count(|count| count + 1);
         let mut lists = self.lists.lock();
         count_search(lists.claims.len());
         let above = claim.above;
@@ -157,6 +176,7 @@ impl HeldIndex {
 
     /// Removes the claim, unless another node has taken it over.
     pub(crate) fn remove_claim(&self, claim: Interval, by: NodeId) {
+        self.change_count(|count| count - 1);
         let mut lists = self.lists.lock();
         count_search(lists.claims.len());
         if let Entry::Occupied(one) = lists.claims.entry(claim.upto)

@@ -94,7 +94,7 @@ const ROWS: [(&str, Kind, Counts); 7] = [
         Counts::of(76, 27),
     ),
     // 24 and 7, unless the watching thread has just ended its guard of the queue.
-    ("held", Kind::Held, Counts::of(30, 9)),
+    ("held", Kind::Held, Counts::of(28, 8)),
     // Three more than before 2026-11-30: the end of the edges, which queue and graph share.
     ("releases one", Kind::Releases, Counts::of(49, 15)),
 ];

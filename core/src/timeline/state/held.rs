@@ -1,4 +1,4 @@
-//! A timeline's part in the graph of held submissions: its count there, and its wakes.
+//! How a timeline wakes the held submissions that need it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,27 +25,6 @@ pub(crate) fn set_waiting_for(waiting_for: WaitingFor) {
 }
 
 impl Shared {
-    /// Counts one more wait or claim in the graph of held submissions. Call it under the graph's
-    /// lock.
-    ///
-    /// The queue that enters a submission there has a fence between this call and its check for a
-    /// failed or closed timeline.
-    pub(crate) fn add_held_wait(&self) {
-        let waits = self.held_waits().load(Ordering::Relaxed);
-        self.held_waits().store(waits + 1, Ordering::Relaxed);
-    }
-
-    /// Counts one wait or claim less. Same rules as [`Shared::add_held_wait`].
-    pub(crate) fn drop_held_wait(&self) {
-        let waits = self.held_waits().load(Ordering::Relaxed);
-        self.held_waits().store(waits - 1, Ordering::Relaxed);
-    }
-
-    /// True if the graph has waits or claims of it. Call it under the graph's lock.
-    pub(crate) fn is_in_the_graph(&self) -> bool {
-        self.held_waits().load(Ordering::Relaxed) > 0
-    }
-
     /// Wakes every queue that holds a submission which needs a value that will never come.
     ///
     /// The submission waits for this timeline or signals it.
@@ -58,7 +37,7 @@ impl Shared {
         // Pairs with the fence of a queue that adds its wait and then checks the timeline: one of
         // the two threads sees the other.
         fence(Ordering::SeqCst);
-        if self.held_waits().load(Ordering::SeqCst) > 0 || self.held_index().is_queue_position() {
+        if !self.held_index().is_empty() || self.held_index().is_queue_position() {
             let waiting_for = WAITING_FOR.get();
             let held = waiting_for.map(|waiting_for| waiting_for(self));
             let mut held = held.unwrap_or_default();

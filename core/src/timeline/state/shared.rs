@@ -65,8 +65,6 @@ struct Locked {
     state: DroppedByMaker<Mutex<State>>,
     /// Keeps host signals in order. Held across the driver call.
     host_signal: Mutex<()>,
-    /// The number of waits for this timeline and claims of it in the graph of held submissions.
-    held_waits: AtomicU64,
 }
 
 /// The host-side state of a timeline, shared by its handles, points and claims.
@@ -145,7 +143,6 @@ impl Shared {
                     ..State::default()
                 })),
                 host_signal: Mutex::new(()),
-                held_waits: AtomicU64::new(0),
             },
         };
         if foreign {
@@ -228,12 +225,6 @@ impl Shared {
     #[inline]
     pub(crate) const fn held_index(&self) -> &HeldIndex {
         &self.held_index
-    }
-
-    /// The number of waits and claims in the graph of held submissions.
-    #[inline]
-    pub(super) const fn held_waits(&self) -> &AtomicU64 {
-        &self.locked.held_waits
     }
 
     #[inline]

@@ -119,8 +119,7 @@ impl Shared {
     pub(crate) fn claim_next(&self, value: u64) -> Result<()> {
         let state = self.lock();
         let mut claims = self.lock_claims();
-        self.check_signal(&state, value)?;
-        self.check_next(&state, &mut claims, value)?;
+        self.check_host_signal(&state, &mut claims, value)?;
         // Until the value is reached, the claim keeps out the signals of queues.
         let pending = self.pending_locked(&state);
         let taken = claims.take(value, 0, pending);
@@ -160,8 +159,7 @@ impl Shared {
             let mut state = self.lock();
             // Until the value is reached, no queue may claim.
             let mut claims = self.lock_claims();
-            self.check_signal(&state, value)?;
-            self.check_next(&state, &mut claims, value)?;
+            self.check_host_signal(&state, &mut claims, value)?;
             self.time_by_host(value);
             self.set_reached(&mut state, value);
             drop(claims);
@@ -171,9 +169,16 @@ impl Shared {
         Ok(())
     }
 
-    /// The additional checks of a host signal: it must not pass values that a queue has claimed.
-    fn check_next(&self, state: &State, claims: &mut Claims, value: u64) -> Result<()> {
+    /// Refuses a signal of the host that is not above the pending value, that is out of the legal
+    /// range (T7), or that would pass values that a queue has claimed.
+    fn check_host_signal(&self, state: &State, claims: &mut Claims, value: u64) -> Result<()> {
+        if let Some(cause) = &state.failure {
+            return Err(Error::failed(self.object(), value, cause.clone()));
+        }
         let (reached, settled) = (state.reached, self.pending_locked(state));
+        if value <= settled || value > self.largest_legal_from(reached) {
+            self.refuse_value(value, reached, settled)?;
+        }
         if settled > reached {
             let outstanding = Interval {
                 above: reached,
@@ -242,24 +247,7 @@ impl Shared {
         }
     }
 
-    /// The checks of a signal of the host, besides those of [`Shared::check_next`].
-    fn check_signal(&self, state: &State, value: u64) -> Result<()> {
-        if let Some(cause) = &state.failure {
-            return Err(Error::failed(self.object(), value, cause.clone()));
-        }
-        self.check_value(value, state.reached, self.pending_locked(state))
-    }
-
-    /// Refuses a signal that is not above the pending value, or out of the legal range (T7).
-    #[inline]
-    fn check_value(&self, value: u64, reached: u64, pending: u64) -> Result<()> {
-        let largest = self.largest_legal_from(reached);
-        if pending < value && value <= largest {
-            return Ok(());
-        }
-        self.refuse_value(value, reached, pending)
-    }
-
+    /// The refusal of a signal that is not above the pending value, or out of the legal range.
     #[cold]
     fn refuse_value(&self, value: u64, reached: u64, pending: u64) -> Result<()> {
         let timeline = self.object().clone();
