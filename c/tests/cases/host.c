@@ -43,10 +43,10 @@ static void held(void) {
   // The text of a time-out has the chain of blockers. The limit is in nanoseconds.
   struct timespec begin, end;
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  CHECK("T4", sl_point_wait(signal, SECOND / 50) == SL_ERROR_TIMED_OUT && says("gate"));
+  CHECK("T4", sl_point_wait(signal, SECOND / 4) == SL_ERROR_TIMED_OUT && says("gate"));
   clock_gettime(CLOCK_MONOTONIC, &end);
   double waited = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
-  CHECK("T4", waited >= 0.02);
+  CHECK("T4", waited >= 0.25);
   CHECK("T4", sl_submission_wait_submitted(submission, 1) == SL_ERROR_TIMED_OUT);
   CHECK("T10", sl_point_wait_pending(signal, 1) == SL_ERROR_TIMED_OUT);
   CHECK("Q8", sl_queue_settle(queue, 1) == SL_ERROR_TIMED_OUT);
