@@ -14,7 +14,7 @@ use crate::device::context::{Context, Owner};
 use crate::device::open::Device;
 use crate::device::stream::{Capture, Stream};
 use crate::driver::table::{Raw, require_function};
-use crate::queue::graph_launch::{Executable, GRAPH, Launch, Line, Mechanism, SlotNode};
+use crate::queue::graph_launch::{Executable, GRAPH, Launch, NodeObject, Operation, SlotNode};
 use crate::queue::recorder::Recorder;
 use crate::queue::submission::Queue;
 use crate::timeline::counter::CounterPort;
@@ -68,14 +68,6 @@ pub struct SlotValue {
     value: u64,
 }
 
-/// The ports of a timeline here: external, in a ring, a counter, or a word of the application.
-type Found<'p> = (
-    Option<&'p ExternalPort>,
-    bool,
-    Option<&'p CounterPort>,
-    Option<&'p WordPort>,
-);
-
 impl Device {
     /// The slots of a graph that will be captured. `label` is the graph's name in errors.
     #[must_use]
@@ -110,18 +102,12 @@ impl GraphSlots {
     /// driver error.
     pub fn wait(&mut self, queue: &Queue, point: Point<'_>) -> Result<Slot> {
         let asked = || format!("wait for {point:?} at each launch");
-        let (external, ring, counter, word) = (
-            point.port::<ExternalPort>(self.device.id()),
-            point.port::<EventPort>(self.device.id()),
-            point.port::<CounterPort>(self.device.id()),
-            point.port::<WordPort>(self.device.id()),
-        );
-        let mechanism = self.mechanism(
-            (external, ring.is_some(), counter, word),
+        let object = self.object_of(
+            point,
             &asked,
             "wait for it in a submission before the launch",
         )?;
-        self.capture(queue, &asked, Line::Waited(point.keep()), mechanism)
+        self.capture(queue, &asked, Operation::Wait(point.keep()), object)
     }
 
     /// Adds a node to the graph that is captured on `queue`: each launch signals `timeline`.
@@ -139,9 +125,9 @@ impl GraphSlots {
     pub fn signal(&mut self, queue: &Queue, timeline: &Timeline) -> Result<Slot> {
         let name = timeline.object();
         let asked = || format!("signal {name} at each launch");
-        let same = |slot: &SlotNode| match &slot.line {
-            Line::Signalled(other) => other.object().id() == name.id(),
-            Line::Waited(_) => false,
+        let same = |slot: &SlotNode| match &slot.operation {
+            Operation::Signal(other) => other.object().id() == name.id(),
+            Operation::Wait(_) => false,
         };
         if self.slots.iter().any(same) {
             let reason = "another slot of the graph signals it";
@@ -151,18 +137,12 @@ impl GraphSlots {
             let reason = "it has timestamps, and no node of a graph writes one; signal it in a submission after the launch";
             return Err(Error::unsupported(&self.object, asked(), reason));
         }
-        let (external, ring, counter, word) = (
-            timeline.port::<ExternalPort>(self.device.id()),
-            timeline.port::<EventPort>(self.device.id()),
-            timeline.port::<CounterPort>(self.device.id()),
-            timeline.port::<WordPort>(self.device.id()),
-        );
-        let mechanism = self.mechanism(
-            (external, ring.is_some(), counter, word),
+        let object = self.object_of(
+            timeline.at(0),
             &asked,
             "signal it in a submission after the launch",
         )?;
-        self.capture(queue, &asked, Line::Signalled(timeline.clone()), mechanism)
+        self.capture(queue, &asked, Operation::Signal(timeline.clone()), object)
     }
 
     /// Makes the slots those of `executable`, which was instantiated from the captured `graph`.
@@ -233,35 +213,37 @@ impl GraphSlots {
         Ok(GRAPH.max(nodes as u64))
     }
 
-    /// The mechanism of the timeline's port: external, in a ring, or in memory.
-    fn mechanism(
+    /// The object that the node of a slot for the timeline of `point` uses.
+    fn object_of(
         &self,
-        (external, in_ring, counter, word): Found<'_>,
+        point: Point<'_>,
         asked: &impl Fn() -> String,
         instead: &str,
-    ) -> Result<Mechanism> {
+    ) -> Result<NodeObject> {
         let refuse = |reason: String| Err(Error::unsupported(&self.object, asked(), reason));
+        let semaphore = self.imported::<ExternalPort>(point);
+        let counter = self.imported::<CounterPort>(point);
+        let word = self.imported::<WordPort>(point);
         let driver = self.device.context().driver();
-        let for_words = match (counter, word) {
+        let for_words = match (&counter, &word) {
             (None, None) => None,
             _ => driver.missing_for_word_slots(),
         };
         if let Some(missing) = driver.missing_for_slots().or(for_words) {
             return refuse(format!("the driver lacks {missing}; {instead}"));
         }
-        let context: &Context = self.device.context();
-        if let Some(port) = external.filter(|port| std::ptr::eq(port.context(), context)) {
-            return Ok(Mechanism::Semaphore(port.object().clone()));
+        if let Some(semaphore) = semaphore {
+            return Ok(NodeObject::Semaphore(semaphore));
         }
-        if let Some(port) = counter.filter(|port| std::ptr::eq(port.context(), context)) {
-            return Ok(Mechanism::Word(port.object().clone()));
+        if let Some(counter) = counter {
+            return Ok(NodeObject::Word(counter));
         }
-        if let Some(port) = word.filter(|port| std::ptr::eq(port.context(), context)) {
-            return Ok(Mechanism::Word(port.object().clone()));
+        if let Some(word) = word {
+            return Ok(NodeObject::Word(word));
         }
-        if in_ring {
+        if point.port::<EventPort>(self.device.id()).is_some() {
             let idle = self.device.plain_events().fresh()?;
-            return Ok(Mechanism::Event(idle));
+            return Ok(NodeObject::Event(idle));
         }
         refuse(format!(
             "it has no port on {}; {instead}",
@@ -269,13 +251,20 @@ impl GraphSlots {
         ))
     }
 
+    /// The object of the timeline's port here, if the port is of type `P`.
+    fn imported<P: Imported>(&self, point: Point<'_>) -> Option<Arc<P::Object>> {
+        let port = point.port::<P>(self.device.id())?;
+        let context: &Context = self.device.context();
+        std::ptr::eq(port.context(), context).then(|| port.object().clone())
+    }
+
     /// Adds the node to the graph.
     fn capture(
         &mut self,
         queue: &Queue,
         asked: &impl Fn() -> String,
-        line: Line,
-        mechanism: Mechanism,
+        operation: Operation,
+        object: NodeObject,
     ) -> Result<Slot> {
         if queue.device().id() != self.device.id() {
             let (own, other) = (self.device.object(), queue.object());
@@ -301,15 +290,15 @@ impl GraphSlots {
             return Err(Error::unsupported(&self.object, asked(), reason));
         }
         let _bound = self.device.context().bind()?;
-        add(stream, &line, &mechanism)?;
+        add(stream, &operation, &object)?;
         self.captured = Some(captured);
         let raw = stream.last_node(&locked);
         self.has_unknown_node |= raw.is_err();
         let raw = raw?;
         self.slots.push(SlotNode {
             raw,
-            line,
-            mechanism,
+            operation,
+            object,
         });
         Ok(Slot {
             graph: self.object.id(),
@@ -319,18 +308,18 @@ impl GraphSlots {
 }
 
 /// Adds the node of a slot to the stream's capture. Each launch sets its value.
-fn add(stream: &Stream, line: &Line, mechanism: &Mechanism) -> Result<()> {
-    match (mechanism, line) {
-        (Mechanism::Semaphore(semaphore), Line::Waited(_)) => {
+fn add(stream: &Stream, operation: &Operation, object: &NodeObject) -> Result<()> {
+    match (object, operation) {
+        (NodeObject::Semaphore(semaphore), Operation::Wait(_)) => {
             wait_all(stream, 1, [(&**semaphore, 0)].into_iter())
         }
-        (Mechanism::Semaphore(semaphore), Line::Signalled(_)) => {
+        (NodeObject::Semaphore(semaphore), Operation::Signal(_)) => {
             signal_all(stream, 1, [(&**semaphore, 0)].into_iter())
         }
-        (Mechanism::Word(word), Line::Waited(_)) => word.capture_wait(stream),
-        (Mechanism::Word(word), Line::Signalled(_)) => word.capture_write(stream),
-        (Mechanism::Event(idle), Line::Waited(_)) => stream.wait_external(idle),
-        (Mechanism::Event(idle), Line::Signalled(_)) => stream.record_external(idle),
+        (NodeObject::Word(word), Operation::Wait(_)) => word.capture_wait(stream),
+        (NodeObject::Word(word), Operation::Signal(_)) => word.capture_write(stream),
+        (NodeObject::Event(idle), Operation::Wait(_)) => stream.wait_external(idle),
+        (NodeObject::Event(idle), Operation::Signal(_)) => stream.record_external(idle),
     }
 }
 
@@ -433,9 +422,9 @@ impl Queue {
         let mut waits: SmallVec<[Point<'_>; 8]> = SmallVec::new();
         let mut signals: SmallVec<[Signal<'_>; 8]> = SmallVec::new();
         for (slot, value) in launch.slots() {
-            match &slot.line {
-                Line::Waited(line) => waits.push(line.at(value)),
-                Line::Signalled(line) => signals.push(line.signal_at(value)),
+            match &slot.operation {
+                Operation::Wait(line) => waits.push(line.at(value)),
+                Operation::Signal(line) => signals.push(line.signal_at(value)),
             }
         }
         let launched = launch.clone();

@@ -28,18 +28,18 @@ pub(crate) const GRAPH: u64 = 64;
 pub(crate) struct SlotNode {
     /// The node of the graph that was captured.
     pub(crate) raw: Raw<sys::CUgraphNode_st>,
-    pub(crate) line: Line,
-    pub(crate) mechanism: Mechanism,
+    pub(crate) operation: Operation,
+    pub(crate) object: NodeObject,
 }
 
 /// The timeline of a slot, and what the slot does.
-pub(crate) enum Line {
-    Waited(KeptPoint),
-    Signalled(Timeline),
+pub(crate) enum Operation {
+    Wait(KeptPoint),
+    Signal(Timeline),
 }
 
 /// What the node of a slot uses.
-pub(crate) enum Mechanism {
+pub(crate) enum NodeObject {
     /// The timeline's imported semaphore.
     Semaphore(Arc<Semaphore>),
     /// The timeline's counter in shared memory, or its word.
@@ -51,9 +51,9 @@ pub(crate) enum Mechanism {
 impl SlotNode {
     /// What the slot does, for errors.
     pub(crate) fn describe(&self, value: u64) -> String {
-        match &self.line {
-            Line::Waited(point) => format!("wait for {:?}", point.at(value)),
-            Line::Signalled(line) => format!("signal {:?}", line.signal_at(value)),
+        match &self.operation {
+            Operation::Wait(point) => format!("wait for {:?}", point.at(value)),
+            Operation::Signal(line) => format!("signal {:?}", line.signal_at(value)),
         }
     }
 }
@@ -105,9 +105,9 @@ impl Launch {
 
     fn signals(&self) -> impl Iterator<Item = (usize, &Timeline, u64)> {
         let slots = self.slots().enumerate();
-        slots.filter_map(|(index, (slot, value))| match &slot.line {
-            Line::Signalled(line) => Some((index, line, value)),
-            Line::Waited(_) => None,
+        slots.filter_map(|(index, (slot, value))| match &slot.operation {
+            Operation::Signal(line) => Some((index, line, value)),
+            Operation::Wait(_) => None,
         })
     }
 
@@ -137,8 +137,8 @@ impl Launch {
     fn set(&self, stream: &Stream, index: usize, slot: &SlotNode, value: u64) -> Result<()> {
         let driver = stream.context().driver();
         let (graph, node) = (self.graph.raw.0, slot.raw.0);
-        let set = match (&slot.mechanism, &slot.line) {
-            (Mechanism::Semaphore(semaphore), Line::Waited(_)) => {
+        let set = match (&slot.object, &slot.operation) {
+            (NodeObject::Semaphore(semaphore), Operation::Wait(_)) => {
                 let (semaphores, params) = ([semaphore.raw()], [wait_params(value)]);
                 let params = SemaphoreNodeParams::new(&semaphores, &params);
                 // SAFETY: `GraphSlots::adopt` demands that the node belongs to the graph from which
@@ -146,17 +146,17 @@ impl Launch {
                 let set = unsafe { driver.graph_exec_set_wait(graph, node, &raw const params) };
                 require_function(set, "cuGraphExecExternalSemaphoresWaitNodeSetParams")
             }
-            (Mechanism::Semaphore(semaphore), Line::Signalled(_)) => {
+            (NodeObject::Semaphore(semaphore), Operation::Signal(_)) => {
                 let (semaphores, params) = ([semaphore.raw()], [signal_params(value)]);
                 let params = SemaphoreNodeParams::new(&semaphores, &params);
                 // SAFETY: as above.
                 let set = unsafe { driver.graph_exec_set_signal(graph, node, &raw const params) };
                 require_function(set, "cuGraphExecExternalSemaphoresSignalNodeSetParams")
             }
-            (Mechanism::Word(word), line) => {
-                let mut op = match line {
-                    Line::Waited(line) => word.wait_op(self.comparable(line.at(value))),
-                    Line::Signalled(_) => word.write_op(value),
+            (NodeObject::Word(word), operation) => {
+                let mut op = match operation {
+                    Operation::Wait(line) => word.wait_op(self.comparable(line.at(value))),
+                    Operation::Signal(_) => word.write_op(value),
                 };
                 let context = self.graph.device.context().raw();
                 let params = MemOpNodeParams::new(context, &mut op);
@@ -165,14 +165,14 @@ impl Launch {
                 let set = unsafe { driver.graph_exec_set_mem_op(graph, node, &raw const params) };
                 require_function(set, "cuGraphExecBatchMemOpNodeSetParams")
             }
-            (Mechanism::Event(idle), Line::Waited(line)) => {
+            (NodeObject::Event(idle), Operation::Wait(line)) => {
                 let mark = self.awaited(stream, line.at(value), idle)?;
                 // SAFETY: as above. The launch keeps the event until the graph has finished.
                 let set = unsafe { driver.graph_exec_set_event_wait(graph, node, mark.raw()) };
                 self.events.lock().push((index, mark));
                 require_function(set, "cuGraphExecEventWaitNodeSetEvent")
             }
-            (Mechanism::Event(_), Line::Signalled(_)) => {
+            (NodeObject::Event(_), Operation::Signal(_)) => {
                 let mark = self.graph.device.plain_events().take()?;
                 // SAFETY: as above.
                 let set = unsafe { driver.graph_exec_set_event_record(graph, node, mark.raw()) };

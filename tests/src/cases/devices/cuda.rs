@@ -49,10 +49,10 @@ fn current() -> Result<sys::CUcontext, Stop> {
 }
 
 /// Makes a context current on this thread. The drop restores the previous one.
-pub(super) struct Current(sys::CUcontext);
+pub(in crate::cases) struct Current(sys::CUcontext);
 
 impl Current {
-    pub(super) fn make(context: sys::CUcontext) -> Result<Self, Stop> {
+    pub(in crate::cases) fn make(context: sys::CUcontext) -> Result<Self, Stop> {
         let before = current()?;
         // SAFETY: a live context, or none.
         ok("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })?;

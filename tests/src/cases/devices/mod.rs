@@ -17,6 +17,9 @@ mod vulkan;
 #[cfg(feature = "cuda")]
 mod words;
 
+#[cfg(feature = "cuda")]
+pub(super) use cuda::Current;
+
 use syncline::{Device, Inventory};
 
 use crate::case::Stop;

@@ -10,7 +10,7 @@ use syncline::cuda::{self, sys};
 
 use super::super::WORDS;
 use super::super::captures::{Stall, cuda_queue, done};
-use super::{Line, Owned, SHORT, Slotted, lines, pass_on};
+use super::{Owned, SHORT, Slotted, Timeline, lines, pass_on};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::workload::Equipped;
@@ -266,7 +266,7 @@ fn only_node(graph: sys::CUgraph) -> Result<sys::CUgraphNode, Stop> {
 /// Sets another value, or another event, for the node of a slot.
 fn spoil(
     world: &World<Equipped>,
-    line: &Line,
+    line: &Timeline,
     executable: sys::CUgraphExec,
     node: sys::CUgraphNode,
     value: u64,

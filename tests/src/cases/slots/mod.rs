@@ -14,13 +14,15 @@ mod words;
 
 use std::time::{Duration, Instant};
 
+use syncline::backend::Queue as _;
 use syncline::cuda::{self, Graph, GraphSlots, Slot, sys};
 use syncline::{Buffer, Device, Mechanism};
 
 use super::captures::{Capture, Stall, set};
+use super::devices::Current;
 use super::sharing;
 use crate::case::{Case, Stop, Verdict, check};
-use crate::user::{Queue, Timeline};
+use crate::user::{self, Queue};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -39,10 +41,13 @@ pub fn cases() -> Vec<Case<Equipped>> {
 /// A wait that must time out.
 const SHORT: Duration = Duration::from_millis(20);
 
-type Line = Timeline<Equipped>;
+type Timeline = user::Timeline<Equipped>;
 
 /// Makes timelines that queues of both sides signal and wait for natively.
-fn lines<const N: usize>(world: &World<Equipped>, labels: [&str; N]) -> Result<[Line; N], Stop> {
+fn lines<const N: usize>(
+    world: &World<Equipped>,
+    labels: [&str; N],
+) -> Result<[Timeline; N], Stop> {
     if !matches!(world.left.library(), Device::Cuda(_)) {
         return Stop::skip("only CUDA captures work into graphs");
     }
@@ -109,11 +114,11 @@ impl<'q> Slotted<'q> {
         })
     }
 
-    fn wait(&mut self, line: &Line) -> syncline::Result<Slot> {
+    fn wait(&mut self, line: &Timeline) -> syncline::Result<Slot> {
         self.slots.wait(self.queue, line.library().at(0))
     }
 
-    fn signal(&mut self, line: &Line) -> syncline::Result<Slot> {
+    fn signal(&mut self, line: &Timeline) -> syncline::Result<Slot> {
         self.slots.signal(self.queue, line.library())
     }
 
@@ -133,6 +138,30 @@ impl<'q> Slotted<'q> {
     }
 }
 
+/// A graph on `queue` that waits for one timeline and signals another one.
+///
+/// # Errors
+/// A driver error, as the reason to stop.
+pub fn passing_on(
+    queue: &cuda::Queue,
+    waited: &syncline::Timeline,
+    signalled: &syncline::Timeline,
+) -> Result<(Graph, [Slot; 2]), Stop> {
+    let device = queue.device();
+    let _current = Current::make(device.raw_context())?;
+    let mut slots = device.graph_slots("passing on");
+    let capture = Capture::begin(queue)?;
+    let added = [
+        slots.wait(queue, waited.at(0))?,
+        slots.signal(queue, signalled)?,
+    ];
+    let (graph, executable) = capture.end_raw()?;
+    let owner = std::sync::Arc::new(Owned(graph, executable));
+    // SAFETY: the owner keeps both. The graph has only the nodes of the slots.
+    let graph = unsafe { slots.adopt(graph, executable, Some(owner)) }?;
+    Ok((graph, added))
+}
+
 /// Waits until the first word of `buffer`, which the host can see, is `value`.
 fn shows_value(buffer: &Buffer, value: u32, what: &str) -> Verdict {
     let start = Instant::now();
@@ -150,9 +179,9 @@ fn shows_value(buffer: &Buffer, value: u32, what: &str) -> Verdict {
 /// Submits work of the other side that waits for `from` and signals `to`.
 fn pass_on(
     queue: &Queue<Equipped>,
-    from: &Line,
+    from: &Timeline,
     at: u64,
-    to: &Line,
+    to: &Timeline,
     value: u64,
 ) -> syncline::Result<()> {
     let waits = [from.at(at)];

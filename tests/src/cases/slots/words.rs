@@ -7,7 +7,7 @@ use std::time::Duration;
 use syncline::{Device, Error, cuda};
 
 use super::super::captures::{Stall, cuda_queue};
-use super::{Line, Slotted, pass_on};
+use super::{Slotted, Timeline, pass_on};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -30,7 +30,7 @@ fn words(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let (asking, seeing) = (world.left_queue("asking")?, world.left_queue("seeing")?);
     for (is_wide, on_host) in [(true, true), (false, true), (true, false), (false, false)] {
-        let make = |label| -> Result<Line, Stop> {
+        let make = |label| -> Result<Timeline, Stop> {
             let memory = match on_host {
                 true => device.host_buffer(8)?,
                 false => device.buffer(8)?,
