@@ -5,6 +5,8 @@
 
 use std::any::Any;
 use std::array::from_fn;
+#[cfg(feature = "cuda")]
+use std::cell::OnceCell;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +14,17 @@ use std::thread::{JoinHandle, park, park_timeout, spawn};
 use std::time::Duration;
 
 use syncline::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
+#[cfg(feature = "cuda")]
+use syncline::cuda;
 use syncline::info::DeviceId;
 use syncline::{
     Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
     wait_all, wait_any,
 };
 use syncline_core::internal::{Page, SharedTimes};
+
+#[cfg(feature = "cuda")]
+use crate::cases::slots;
 
 /// How often each operation is done before counting, and in each window.
 pub const TIMES: u64 = 1000;
@@ -51,6 +58,9 @@ struct Bench {
     opener: Opener,
     kept: Arc<dyn Any + Send + Sync>,
     shared: Shared,
+    /// Made by the first launch.
+    #[cfg(feature = "cuda")]
+    graph: OnceCell<(cuda::Graph, [cuda::Slot; 2])>,
 }
 
 /// More shared buffers than the driver is told of at once, if the device exports buffers.
@@ -137,6 +147,8 @@ impl Bench {
             promised: promised()?,
             kept: Arc::new(0_u64),
             shared: shared(device)?,
+            #[cfg(feature = "cuda")]
+            graph: OnceCell::new(),
         };
         bench.start()?;
         Ok(bench)
@@ -518,6 +530,25 @@ pub const ACQUIRES: Operation = allocating("acquire_buffers", 1, |bench, _| {
     };
     bench.left.submit(&[], acquire, &[])?;
     bench.left.idle(PATIENCE)
+});
+
+/// A launch of a graph with two slots, on CUDA. It allocates the launch.
+#[cfg(feature = "cuda")]
+pub const LAUNCHES: Operation = allocating("launch_with_slots", 1, |bench, n| {
+    let (line, gate) = (&bench.line, &bench.gate);
+    let Queue::Cuda(left) = &bench.left else {
+        return Err(Error::work("only CUDA launches graphs"));
+    };
+    bench.right.submit(&[], work(n), &[line.signal_at(n)])?;
+    if bench.graph.get().is_none() {
+        let made = slots::passing_on(left, line, gate);
+        let made = made.map_err(|stop| Error::work(format!("{stop:?}")))?;
+        let _ = bench.graph.set(made);
+    }
+    if let Some((graph, [waits, signals])) = bench.graph.get() {
+        left.launch(graph, &[waits.at(n), signals.at(n)])?;
+    }
+    gate.at(n).wait(PATIENCE)
 });
 
 /// An operation that breaks H1, because it allocates. A count must find it.

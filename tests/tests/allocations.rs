@@ -148,6 +148,13 @@ fn main() -> ExitCode {
             });
             trials.push(trial.with_kind(name.clone()));
         }
+        #[cfg(feature = "cuda")]
+        if found.info().backend == BackendKind::Cuda {
+            let device = device.clone();
+            let test = move || allocates_no_more(&device?, steady::LAUNCHES);
+            let trial = Trial::test(steady::LAUNCHES.name, test);
+            trials.push(trial.with_kind(name.clone()));
+        }
         if found.info().backend == BackendKind::Vulkan {
             let first = device.clone();
             let test = move || allocates_no_more(&first?, ACQUIRES);

@@ -275,8 +275,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        // Also without a trace: one box more costs little beside the object.
-        self.submit_traced(waits, Box::new(work), signals, Some(attached))
+        if self.follower.is_set() {
+            return self.submit_traced(waits, Box::new(work), signals, Some(attached));
+        }
+        self.submit_untraced(waits, work, signals, Some(attached))
     }
 
     #[inline]
