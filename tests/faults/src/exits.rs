@@ -16,9 +16,10 @@ use syncline::prelude::*;
 use syncline::process::Endpoint;
 use syncline::trace::Trace;
 use syncline::vulkan::ash::vk::BufferUsageFlags;
-use syncline::{Buffer, Device, Queue, Stopwatch, host};
+use syncline::{Buffer, Device, Queue, Stopwatch, Timeline, cuda, host};
 
 use crate::drivers::Drivers;
+use crate::scenarios::{Stop, cuda::captured};
 
 /// A child takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -66,6 +67,10 @@ fn chains(seed: u64) -> Result<(), Error> {
         ])
     };
     let relayed = [cuda.timeline("cuda")?, vulkan.timeline("vulkan")?];
+    let graph = match &cuda {
+        Device::Cuda(cuda) => Some(graph_and_word(cuda, &relayed[0])?),
+        _ => None,
+    };
     let (first, second) = (queues("relayed")?, queues("shared")?);
     let link = share(&cuda, &vulkan)?;
     let shared = link.timeline("shared")?;
@@ -84,7 +89,7 @@ fn chains(seed: u64) -> Result<(), Error> {
     }
     thread::sleep(Duration::from_micros(seed * 7919 % 10_000));
     // The process ends with live handles.
-    std::mem::forget((cuda, vulkan, relayed, first, second, link, shared));
+    std::mem::forget((cuda, vulkan, relayed, first, second, link, shared, graph));
     Ok(())
 }
 
@@ -108,6 +113,26 @@ extern "C" fn drop_what_is_left() {
     }
 }
 
+/// A graph whose slots wait for `line` and write a word. One launch of it is held for 2.
+fn graph_and_word(cuda: &cuda::Device, line: &Timeline) -> Result<impl Send + use<>, Error> {
+    let memory = cuda.host_buffer(64)?;
+    let word = cuda::Word::Bits64(memory.pointer());
+    // SAFETY: the owner keeps the memory. Only the graph writes it.
+    let word = unsafe { cuda.adopt_word(word, 0, Some(Arc::new(memory)), "word") }?;
+    let queue = cuda.queue(QueueKind::Compute, "captured")?;
+    let slots = cuda.graph_slots("graph");
+    let captured = captured((&queue, &queue), slots, &[line], &[&word]);
+    let (graph, slots) = captured.map_err(|stop| match stop {
+        Stop::Error(error) => error,
+        other => Error::work(format!("{other:?}")),
+    })?;
+    for value in 1..=2 {
+        let values: Vec<_> = slots.iter().map(|slot| slot.at(value)).collect();
+        queue.launch(&graph, &values)?;
+    }
+    Ok((graph, word, queue))
+}
+
 /// One object of each kind that `device` has. All are used, and most of the work has ended.
 fn objects_of(device: &Device, objects: &mut Objects) -> Result<(), Error> {
     let (queue, line) = (
@@ -127,7 +152,10 @@ fn objects_of(device: &Device, objects: &mut Objects) -> Result<(), Error> {
     let held = device.queue(QueueKind::Compute, "held")?;
     held.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
     match device {
-        Device::Cuda(cuda) => objects.push(Box::new(cuda.buffer(64)?)),
+        Device::Cuda(cuda) => {
+            objects.push(Box::new(cuda.buffer(64)?));
+            objects.push(Box::new(graph_and_word(cuda, &line)?));
+        }
         Device::Vulkan(vulkan) => {
             let usage = BufferUsageFlags::STORAGE_BUFFER;
             objects.push(Box::new(vulkan.device_buffer(64, usage)?));

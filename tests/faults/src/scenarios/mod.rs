@@ -3,13 +3,12 @@
 //! They open all that they use, and drop it before they return. They check what the devices have
 //! computed. Every wait has a time limit, so a lost signal shows as a time-out.
 
-mod cuda;
+pub(crate) mod cuda;
 mod events;
 mod host;
 mod images;
 mod planted;
 pub(crate) mod process;
-mod slots;
 mod vulkan;
 
 use std::fmt::Display;
@@ -55,7 +54,6 @@ pub(crate) struct Scenario {
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     cuda::SCENARIOS
         .iter()
-        .chain(slots::SCENARIOS)
         .chain(vulkan::SCENARIOS)
         .chain(images::SCENARIOS)
         .chain(host::SCENARIOS)
