@@ -7,20 +7,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// Longer than any thread of a row polls before it sleeps.
 const POLLED: Duration = Duration::from_millis(1);
 
-fn read(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Processor time of this thread.
-#[cfg(feature = "vulkan")]
-pub(crate) fn of_thread() -> Duration {
-    read(ClockId::ThreadCPUTime)
-}
-
 /// Processor time of all threads of this process.
-pub(crate) fn of_process() -> Duration {
-    read(ClockId::ProcessCPUTime)
+fn of_process() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Processor time that this process spends on `action`, and until its other threads sleep after it.

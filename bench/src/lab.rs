@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::shared_core::UndisturbedRounds;
-use crate::side::{FLOOR, OURS, Outcome, RAW, Side};
+use crate::processor::UndisturbedRounds;
+use crate::side::{OURS, Outcome, RAW, Side};
 use crate::stats::{Summary, median};
 
 /// Number of rounds, and the duration of each side in a round.
@@ -34,33 +34,24 @@ impl Pace {
     };
 
     /// True for at most as many rounds as [`Pace::QUICK`] has.
-    #[must_use]
-    pub const fn is_quick(&self) -> bool {
+    pub(crate) const fn is_quick(&self) -> bool {
         self.rounds <= Self::QUICK.rounds
     }
 }
 
 /// The measurements of one row on one subject.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Nanoseconds of one iteration of ours.
-    pub ours: Option<Summary>,
+    pub(crate) ours: Option<Summary>,
     /// Nanoseconds of one iteration of raw.
-    pub raw: Option<Summary>,
-    /// Nanoseconds of one iteration of the floor.
-    pub floor: Option<Summary>,
+    pub(crate) raw: Option<Summary>,
     /// Ours divided by raw, of the two batches of each round.
-    pub ratio: Option<Summary>,
-    /// The floor divided by raw, of the two batches of each round.
-    pub floor_ratio: Option<Summary>,
-    /// Ours divided by the floor, of the two batches of each round.
-    pub ratio_to_floor: Option<Summary>,
-    /// Ours less raw in nanoseconds of one iteration, of the two batches of each round.
-    pub over: Option<Summary>,
+    pub(crate) ratio: Option<Summary>,
     /// All other figures, by name.
-    pub figures: Vec<(String, f64)>,
+    pub(crate) figures: Vec<(String, f64)>,
     /// Remarks for the reader of the figures.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// Measures the sides that a row sets up, for a report.
@@ -68,13 +59,12 @@ pub struct Measured {
 pub struct Lab {
     pace: Pace,
     /// The measurements so far.
-    pub measured: Measured,
+    pub(crate) measured: Measured,
 }
 
 impl Lab {
     /// A lab without measurements.
-    #[must_use]
-    pub fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: Pace) -> Self {
         Self {
             pace,
             measured: Measured::default(),
@@ -82,10 +72,7 @@ impl Lab {
     }
 
     /// Measures the sides alternately. A row calls this at most once.
-    ///
-    /// # Errors
-    /// That of a side.
-    pub fn race(&mut self, mut sides: Vec<Side<'_>>) -> Outcome<()> {
+    pub(crate) fn race(&mut self, mut sides: Vec<Side<'_>>) -> Outcome<()> {
         /// Rounds that only warm up.
         const WARM: u32 = 2;
         let batch = self.pace.batch;
@@ -95,8 +82,15 @@ impl Lab {
             Self::run_round(&mut sides, &counts, round)?;
         }
         let mut undisturbed = self.undisturbed_rounds();
-        let samples = Self::run_rounds(&mut sides, &counts, self.pace.rounds, &mut undisturbed)?;
-        self.note_disturbed(&undisturbed);
+        // Nanoseconds of one unit of the row, for each side and round.
+        let mut samples = vec![Vec::new(); sides.len()];
+        for round in 0..self.pace.rounds {
+            let times = undisturbed.run(|| Self::run_round(&mut sides, &counts, round))?;
+            for (samples, time) in samples.iter_mut().zip(times) {
+                samples.push(time);
+            }
+        }
+        self.measured.notes.extend(undisturbed.remark());
         self.conclude(&sides, &samples);
         Ok(())
     }
@@ -106,23 +100,14 @@ impl Lab {
         UndisturbedRounds::new(self.pace.patience)
     }
 
-    /// Records a remark if disturbed rounds count.
-    pub(crate) fn note_disturbed(&mut self, rounds: &UndisturbedRounds) {
-        if let Some(remark) = rounds.remark() {
-            self.note(remark);
-        }
-    }
-
     /// The median of a side of the race, in nanoseconds of one unit of the row.
     ///
     /// `None` before the race.
-    #[must_use]
-    pub fn median(&self, side: &str) -> Option<f64> {
+    pub(crate) fn median(&self, side: &str) -> Option<f64> {
         let of = |summary: Option<Summary>| summary.map(|summary| summary.median);
         match side {
             OURS => of(self.measured.ours),
             RAW => of(self.measured.raw),
-            FLOOR => of(self.measured.floor),
             other => {
                 let wanted = format!("{other}_ns");
                 let mut figures = self.measured.figures.iter();
@@ -132,34 +117,27 @@ impl Lab {
     }
 
     /// Number of samples to take of quantities outside a race.
-    #[must_use]
-    pub fn rounds(&self) -> u32 {
+    pub(crate) fn rounds(&self) -> u32 {
         self.pace.rounds
     }
 
     /// True for a check that everything runs.
-    #[must_use]
-    pub const fn is_quick(&self) -> bool {
+    pub(crate) const fn is_quick(&self) -> bool {
         self.pace.is_quick()
     }
 
-    /// Records nanoseconds of a side ([`OURS`], [`RAW`] or [`FLOOR`]) taken outside a race.
-    pub fn taken(&mut self, side: &'static str, samples: &[f64]) {
-        let place = match side {
-            RAW => &mut self.measured.raw,
-            FLOOR => &mut self.measured.floor,
-            _ => &mut self.measured.ours,
-        };
-        *place = Summary::of(samples);
+    /// Records nanoseconds of ours that were taken outside a race.
+    pub(crate) fn taken(&mut self, samples: &[f64]) {
+        self.measured.ours = Summary::of(samples);
     }
 
     /// Records a figure besides the times of the race. Its name ends in its unit, if any.
-    pub fn figure(&mut self, name: &str, value: f64) {
+    pub(crate) fn figure(&mut self, name: &str, value: f64) {
         self.measured.figures.push((name.into(), value));
     }
 
     /// Records a remark for the reader of the figures.
-    pub fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, text: String) {
         self.measured.notes.push(text);
     }
 
@@ -170,13 +148,13 @@ impl Lab {
     fn calibrate(side: &mut Side<'_>, batch: Duration) -> Outcome<u64> {
         const MOST: u64 = 1 << 24;
         let batch = batch.as_secs_f64();
-        let step = side.steps();
+        let step = side.step;
         let whole = |count: u64| count.clamp(1, MOST).next_multiple_of(step);
         let mut count = whole(1);
-        side.run(count)?;
+        (side.run)(count)?;
         loop {
             let start = Instant::now();
-            let took = side.run(count)?.as_secs_f64();
+            let took = (side.run)(count)?.as_secs_f64();
             // The untimed part of a batch takes time as well.
             let took = took.max(start.elapsed().as_secs_f64() / 4.0);
             if took >= batch / 2.0 || count >= MOST {
@@ -187,23 +165,6 @@ impl Lab {
         }
     }
 
-    /// Runs the sides in turns. Returns nanoseconds of one iteration, for each side and round.
-    fn run_rounds(
-        sides: &mut [Side<'_>],
-        counts: &[u64],
-        rounds: u32,
-        undisturbed: &mut UndisturbedRounds,
-    ) -> Outcome<Vec<Vec<f64>>> {
-        let mut samples = vec![Vec::new(); sides.len()];
-        for round in 0..rounds {
-            let times = undisturbed.run(|| Self::run_round(sides, counts, round))?;
-            for (samples, time) in samples.iter_mut().zip(times) {
-                samples.push(time);
-            }
-        }
-        Ok(samples)
-    }
-
     /// Runs each side once. Returns nanoseconds of one iteration of each.
     fn run_round(sides: &mut [Side<'_>], counts: &[u64], round: u32) -> Outcome<Vec<f64>> {
         let mut times = vec![f64::NAN; sides.len()];
@@ -212,8 +173,8 @@ impl Lab {
             let side = &mut sides[at];
             // The same depth in a round and in the next one, which has the opposite order.
             let depth = round / 2 % DEPTHS;
-            let took = deeper(depth, &mut || side.run(counts[at]))?;
-            let iterations = counts[at] * sides[at].many();
+            let took = deeper(depth, &mut || (side.run)(counts[at]))?;
+            let iterations = counts[at] * sides[at].each;
             times[at] = took.as_nanos() as f64 / iterations as f64;
         }
         Ok(times)
@@ -221,33 +182,24 @@ impl Lab {
 
     /// Summarizes `samples`, which has a list for each side with a sample for each round.
     fn conclude(&mut self, sides: &[Side<'_>], samples: &[Vec<f64>]) {
-        let place = |name: &str| sides.iter().position(|side| side.name() == name);
-        let [ours, raw, floor] = [OURS, RAW, FLOOR].map(place);
+        let place = |name: &str| sides.iter().position(|side| side.name == name);
+        let [ours, raw] = [OURS, RAW].map(place);
         let times = |at: Option<usize>| at.and_then(|at| Summary::of(&samples[at]));
-        let pairs = |one: Option<usize>, other: Option<usize>, of: fn(f64, f64) -> f64| {
-            let pairs = samples[one?].iter().zip(&samples[other?]);
-            Summary::of(
-                &pairs
-                    .map(|(one, other)| of(*one, *other))
-                    .collect::<Vec<_>>(),
-            )
-        };
-        let ratio = |one: f64, other: f64| one / other;
         self.measured.ours = times(ours);
         self.measured.raw = times(raw);
-        self.measured.floor = times(floor);
-        self.measured.ratio = pairs(ours, raw, ratio);
-        self.measured.floor_ratio = pairs(floor, raw, ratio);
-        self.measured.ratio_to_floor = pairs(ours, floor, ratio);
-        self.measured.over = pairs(ours, raw, |ours, raw| ours - raw);
+        if let (Some(ours), Some(raw)) = (ours, raw) {
+            let pairs = samples[ours].iter().zip(&samples[raw]);
+            let ratios: Vec<_> = pairs.map(|(ours, raw)| ours / raw).collect();
+            self.measured.ratio = Summary::of(&ratios);
+        }
         for (at, side) in sides.iter().enumerate() {
-            if [ours, raw, floor].contains(&Some(at)) {
+            if [ours, raw].contains(&Some(at)) {
                 continue;
             }
             let other = median(&samples[at]).unwrap_or(f64::NAN);
-            self.figure(&format!("{}_ns", side.name()), other);
+            self.figure(&format!("{}_ns", side.name), other);
             if let Some(own) = self.measured.ours {
-                self.figure(&format!("ratio_to_{}", side.name()), own.median / other);
+                self.figure(&format!("ratio_to_{}", side.name), own.median / other);
             }
         }
     }
@@ -294,7 +246,7 @@ mod tests {
     use crate::side::Stop;
 
     const PACE: Pace = Pace {
-        rounds: 16,
+        rounds: 12,
         batch: Duration::from_micros(100),
         patience: Duration::ZERO,
     };
@@ -310,91 +262,54 @@ mod tests {
             })
         };
         let mut lab = Lab::new(PACE);
-        let done = lab.race(vec![
-            side(OURS, 30),
+        let sides = vec![
+            side(OURS, 30).step(64),
             side(RAW, 10).each(2),
             side("other", 60),
-            side(FLOOR, 15),
-        ]);
-        assert_eq!(done, Ok(()));
+        ];
+        assert_eq!(lab.race(sides), Ok(()));
         let found = &lab.measured;
         let median = |summary: Option<Summary>| summary.map(|summary| summary.median);
-        assert_eq!(median(found.ours), Some(30.0));
-        assert_eq!(median(found.raw), Some(5.0));
-        assert_eq!(median(found.ratio), Some(6.0));
-        assert_eq!(median(found.over), Some(25.0));
-        assert_eq!(median(found.floor), Some(15.0));
-        assert_eq!(median(found.floor_ratio), Some(3.0));
-        assert_eq!(median(found.ratio_to_floor), Some(2.0));
-        assert_eq!(
-            found.figures,
-            [
-                ("other_ns".to_owned(), 60.0),
-                ("ratio_to_other".into(), 0.5)
-            ]
-        );
+        let medians = [found.ours, found.raw, found.ratio].map(median);
+        assert_eq!(medians, [30.0, 5.0, 6.0].map(Some));
+        let figures = [
+            ("other_ns".to_owned(), 60.0),
+            ("ratio_to_other".into(), 0.5),
+        ];
+        assert_eq!(found.figures, figures);
+        let medians = [OURS, RAW, "other", "unknown"].map(|side| lab.median(side));
+        assert_eq!(medians, [Some(30.0), Some(5.0), Some(60.0), None]);
         let order = order.borrow();
-        let rounds: Vec<_> = order[order.len() - 4 * PACE.rounds as usize..]
-            .chunks(4)
+        let steps = order.iter().filter(|(name, _)| *name == OURS);
+        assert!(steps.clone().all(|(_, n)| n % 64 == 0), "{order:?}");
+        let rounds: Vec<_> = order[order.len() - 3 * PACE.rounds as usize..]
+            .chunks(3)
             .map(|round| round[0].0)
             .collect();
-        for name in [OURS, RAW, "other", FLOOR] {
+        for name in [OURS, RAW, "other"] {
             let first = rounds.iter().filter(|first| **first == name).count();
             assert_eq!(first, 4, "{name}: {rounds:?}");
         }
-        let medians = [OURS, RAW, "other", FLOOR, "unknown"].map(|side| lab.median(side));
-        let expected = [Some(30.0), Some(5.0), Some(60.0), Some(15.0), None];
-        assert_eq!(medians, expected);
     }
 
-    /// A thread that is interrupted takes longer. So one of many attempts counts.
-    #[test]
-    fn the_number_of_iterations_follows_from_the_duration_of_a_batch() {
-        let mut side = Side::new(RAW, |n| Ok(Duration::from_nanos(n * 10)));
-        let mut attempts = (0..1000).map(|_| Lab::calibrate(&mut side, PACE.batch));
-        assert!(attempts.any(|count| count == Ok(10_000)));
-    }
-
-    /// The first iterations of a process take longest.
-    #[test]
-    fn the_first_run_does_not_count_for_the_number_of_iterations() {
+    /// The first iterations of a process take longest. A thread that is interrupted takes longer,
+    /// so one of many attempts counts.
+    #[rstest]
+    #[case::each_run_as_long(0)]
+    #[case::a_first_run_that_takes_longer(1_000_000)]
+    fn the_number_of_iterations_follows_from_the_duration_of_a_batch(#[case] first: u64) {
         let count = || {
-            let mut first = true;
-            let run = move |n| {
-                let extra = if std::mem::take(&mut first) {
-                    1_000_000
-                } else {
-                    0
-                };
-                Ok(Duration::from_nanos(n * 10 + extra))
-            };
+            let mut extra = first;
+            let run = move |n| Ok(Duration::from_nanos(n * 10 + std::mem::take(&mut extra)));
             Lab::calibrate(&mut Side::new(RAW, run), PACE.batch)
         };
         assert!((0..1000).any(|_| count() == Ok(10_000)));
-    }
-
-    #[test]
-    fn batches_are_whole_bursts() {
-        let counts = RefCell::new(Vec::new());
-        let side = |name: &'static str, nanoseconds: u64| {
-            let counts = &counts;
-            let run = move |n| {
-                counts.borrow_mut().push(n);
-                Ok(Duration::from_nanos(n * nanoseconds))
-            };
-            Side::new(name, run).step(64)
-        };
-        let mut lab = Lab::new(PACE);
-        assert_eq!(lab.race(vec![side(OURS, 10), side(RAW, 30)]), Ok(()));
-        let counts = counts.borrow();
-        assert!(counts.iter().all(|n| n % 64 == 0), "{counts:?}");
     }
 
     #[rstest]
     #[case::two(2)]
     #[case::three(3)]
     #[case::four(4)]
-    #[case::five(5)]
     fn each_side_runs_before_each_other_side_equally_often(#[case] sides: usize) {
         for two in 0..64 {
             // The place of each side in a round.
@@ -409,17 +324,12 @@ mod tests {
                 assert_eq!(one[side] + other[side], sides - 1, "{one:?} {other:?}");
             }
         }
-        let rounds = 2 * sides as u32;
-        for side in 0..sides {
-            let first = (0..rounds).filter(|round| turn(*round, 0, sides) == side);
-            assert_eq!(first.count(), 2, "side {side}");
-        }
     }
 
     #[test]
     fn a_side_that_fails_ends_the_race() {
         let stop = Stop::Failed("no".into());
-        let side = Side::ours(|_| Err(Stop::Failed("no".into())));
+        let side = Side::new(OURS, |_| Err(Stop::Failed("no".into())));
         assert_eq!(Lab::new(PACE).race(vec![side]), Err(stop));
     }
 }

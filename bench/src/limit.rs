@@ -3,12 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The figure that says that the raw side did not finish.
-pub const RAW_HANGS: &str = "raw_hangs";
-
-/// Number of runs of a row with a [`Limit::RatioToRaw`]. The run with the median ratio is judged.
-pub const RATIO_RUNS: usize = 3;
-
 /// A limit of a row. Times are medians over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
@@ -16,17 +10,10 @@ pub enum Limit {
     Within(f64),
     /// Ours takes at most this many nanoseconds more than raw.
     OverRaw(f64),
-    /// Ours takes at most this many nanoseconds more than the floor.
-    OverFloor(f64),
-    /// Ours takes at most this many times as long as the floor.
-    RatioToFloor(f64),
-    /// Ours takes at most this many times as long as raw, in the median of [`RATIO_RUNS`] runs.
+    /// Ours takes at most this many times as long as raw, in the median of three runs.
     RatioToRaw(f64),
     /// The figure of this name is at most this.
     Figure(&'static str, f64),
-    /// The ratio to the floor, or else to raw, is at most this many times that of an earlier
-    /// recording. Only [`compare`](crate::compare) judges it.
-    Recorded(f64),
 }
 
 /// The medians and figures that limits are judged by.
@@ -36,18 +23,16 @@ pub struct Found<'a> {
     pub ours: Option<f64>,
     /// Nanoseconds of raw.
     pub raw: Option<f64>,
-    /// Nanoseconds of the floor.
-    pub floor: Option<f64>,
     /// All other figures, by name.
     pub figures: &'a BTreeMap<String, f64>,
 }
 
 impl Limit {
-    /// Number of runs of the row that this limit needs.
+    /// Number of runs of the row that this limit needs. The run with the median ratio is judged.
     #[must_use]
     pub const fn runs(self) -> usize {
         match self {
-            Self::RatioToRaw(_) => RATIO_RUNS,
+            Self::RatioToRaw(_) => 3,
             _ => 1,
         }
     }
@@ -58,46 +43,33 @@ impl Limit {
     #[must_use]
     pub const fn rounds(self) -> u32 {
         match self {
-            Self::OverRaw(_) | Self::OverFloor(_) => 4,
+            Self::OverRaw(_) => 4,
             _ => 1,
         }
     }
 
     /// Returns in words how `found` misses this limit; `None` if it does not.
     ///
-    /// A limit is missed if its quantity was not measured. One run never misses a
-    /// [`Limit::Recorded`].
+    /// A limit is missed if its quantity was not measured.
     #[must_use]
     pub fn missed(self, found: &Found<'_>) -> Option<String> {
-        let Found {
-            ours, raw, floor, ..
-        } = *found;
-        // How far `value` is above `most`; a value that is no number is above every limit.
-        let above = |value: Option<f64>, most: f64, words: fn(f64) -> String| match value {
-            None => Some("was not measured".into()),
-            Some(value) => (value.is_nan() || value > most).then(|| words(value)),
+        let both = found.ours.zip(found.raw);
+        let (value, most) = match self {
+            Self::Within(most) => (found.ours, most),
+            Self::OverRaw(most) => (both.map(|(ours, raw)| ours - raw), most),
+            Self::RatioToRaw(most) => (both.map(|(ours, raw)| ours / raw), most),
+            Self::Figure(name, most) => (found.figures.get(name).copied(), most),
         };
-        let less = |other: Option<f64>| ours.zip(other).map(|(ours, other)| ours - other);
-        let missed = match self {
-            Self::Within(most) => above(ours, most, |ours| format!("{ours:.1} ns")),
-            Self::OverRaw(most) => above(less(raw), most, |over| format!("raw + {over:.1} ns")),
-            Self::OverFloor(most) => {
-                above(less(floor), most, |over| format!("floor + {over:.1} ns"))
-            }
-            Self::RatioToFloor(most) => {
-                let ratio = ours.zip(floor).map(|(ours, floor)| ours / floor);
-                above(ratio, most, |ratio| format!("{ratio:.2} × floor"))
-            }
-            Self::RatioToRaw(most) => {
-                let ratio = ours.zip(raw).map(|(ours, raw)| ours / raw);
-                above(ratio, most, |ratio| format!("{ratio:.3} × raw"))
-            }
-            Self::Figure(name, most) => above(found.figures.get(name).copied(), most, |value| {
-                format!("{value:.3}")
-            }),
-            Self::Recorded(_) => None,
+        let Some(value) = value else {
+            return Some(format!("{self}: was not measured"));
         };
-        missed.map(|missed| format!("{self}: {missed}"))
+        // A value that is no number is above every limit.
+        (value.is_nan() || value > most).then(|| match self {
+            Self::Within(_) => format!("{self}: {value:.1} ns"),
+            Self::OverRaw(_) => format!("{self}: raw + {value:.1} ns"),
+            Self::RatioToRaw(_) => format!("{self}: {value:.3} × raw"),
+            Self::Figure(..) => format!("{self}: {value:.3}"),
+        })
     }
 }
 
@@ -106,11 +78,8 @@ impl fmt::Display for Limit {
         match *self {
             Self::Within(most) => write!(f, "≤ {most} ns"),
             Self::OverRaw(most) => write!(f, "≤ raw + {most} ns"),
-            Self::OverFloor(most) => write!(f, "≤ floor + {most} ns"),
-            Self::RatioToFloor(most) => write!(f, "≤ {most} × floor"),
             Self::RatioToRaw(most) => write!(f, "≤ {most} × raw"),
             Self::Figure(name, most) => write!(f, "{name} ≤ {most}"),
-            Self::Recorded(most) => write!(f, "≤ {most} × an earlier recording"),
         }
     }
 }
@@ -125,22 +94,11 @@ pub fn words(limits: &[Limit]) -> String {
     each.join(", ")
 }
 
-/// Returns the misses of all `limits` in words. `None` if one run judges none of them.
+/// The misses of all `limits` in words; `None` without limits.
 #[must_use]
 pub fn judge(limits: &[Limit], found: &Found<'_>) -> Option<Vec<String>> {
-    let judged = |limit: &Limit| !matches!(limit, Limit::Recorded(_));
     let missed = limits.iter().filter_map(|limit| limit.missed(found));
-    limits.iter().any(judged).then(|| missed.collect())
-}
-
-/// The largest allowed growth since an earlier recording.
-#[must_use]
-pub fn to_recorded(limits: &[Limit]) -> Option<f64> {
-    let recorded = limits.iter().filter_map(|limit| match limit {
-        Limit::Recorded(most) => Some(*most),
-        _ => None,
-    });
-    recorded.reduce(f64::min)
+    (!limits.is_empty()).then(|| missed.collect())
 }
 
 #[cfg(test)]
@@ -149,115 +107,56 @@ mod tests {
 
     use super::*;
 
-    const NOTHING: BTreeMap<String, f64> = BTreeMap::new();
-
-    fn missed(limit: Limit, ours: f64) -> bool {
-        let found = Found {
-            ours: Some(ours),
-            raw: Some(90.0),
-            floor: Some(100.0),
-            figures: &NOTHING,
-        };
-        limit.missed(&found).is_some()
-    }
+    const BYTES: Limit = Limit::Figure("bytes", 9.0);
 
     #[rstest]
-    #[case::within(Limit::Within(5.0), 5.0, 5.1)]
-    #[case::over_raw(Limit::OverRaw(30.0), 120.0, 120.1)]
-    #[case::over_floor(Limit::OverFloor(30.0), 130.0, 130.1)]
-    #[case::ratio_to_floor(Limit::RatioToFloor(1.2), 120.0, 120.1)]
-    #[case::ratio_to_raw(Limit::RatioToRaw(2.0), 180.0, 180.1)]
+    #[case::within(Limit::Within(5.0), 5.0, 5.1, "≤ 5 ns: 5.1 ns")]
+    #[case::over_raw(Limit::OverRaw(30.0), 120.0, 120.1, "≤ raw + 30 ns: raw + 30.1 ns")]
+    #[case::ratio(Limit::RatioToRaw(2.0), 180.0, 181.0, "≤ 2 × raw: 2.011 × raw")]
+    #[case::figure(BYTES, 9.0, 10.0, "bytes ≤ 9: 10.000")]
     fn a_limit_is_met_up_to_its_value_and_missed_above(
         #[case] limit: Limit,
-        #[case] ours: f64,
+        #[case] met: f64,
         #[case] above: f64,
+        #[case] words: &str,
     ) {
-        assert!(!missed(limit, ours));
-        assert!(missed(limit, above));
-        assert!(missed(limit, f64::NAN));
-    }
-
-    #[rstest]
-    #[case::within(Limit::Within(9.0))]
-    #[case::over_raw(Limit::OverRaw(9.0))]
-    #[case::over_floor(Limit::OverFloor(9.0))]
-    #[case::ratio_to_floor(Limit::RatioToFloor(9.0))]
-    #[case::ratio_to_raw(Limit::RatioToRaw(9.0))]
-    #[case::figure(Limit::Figure("bytes", 9.0))]
-    fn a_quantity_that_was_not_measured_misses_its_limit(#[case] limit: Limit) {
-        let found = Found {
+        let missed = |value| {
+            let figures = BTreeMap::from([("bytes".to_owned(), value)]);
+            limit.missed(&Found {
+                ours: Some(value),
+                raw: Some(90.0),
+                figures: &figures,
+            })
+        };
+        assert_eq!(missed(met), None);
+        assert_eq!(missed(above).as_deref(), Some(words));
+        assert!(missed(f64::NAN).is_some());
+        let nothing = Found {
             ours: None,
             raw: None,
-            floor: None,
-            figures: &NOTHING,
+            figures: &BTreeMap::new(),
         };
-        let missed = limit.missed(&found);
-        assert!(missed.is_some_and(|missed| missed.ends_with("was not measured")));
-    }
-
-    #[rstest]
-    #[case::equal("bytes", 128.0, false)]
-    #[case::above("bytes", 127.0, true)]
-    #[case::unknown_name("threads", 9.0, true)]
-    #[case::not_a_number("odd", 9.0, true)]
-    fn a_figure_is_judged_by_its_name(
-        #[case] name: &'static str,
-        #[case] most: f64,
-        #[case] expected: bool,
-    ) {
-        let figures = [("bytes", 128.0), ("odd", f64::NAN)];
-        let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
-        let found = Found {
-            ours: None,
-            raw: None,
-            floor: None,
-            figures: &figures,
-        };
-        let missed = Limit::Figure(name, most).missed(&found);
-        assert_eq!(missed.is_some(), expected, "{missed:?}");
+        let unmeasured = limit.missed(&nothing);
+        assert!(unmeasured.is_some_and(|missed| missed.ends_with("was not measured")));
     }
 
     #[test]
     fn each_missed_limit_is_named() {
-        let limits = [Limit::Within(5.0), Limit::OverFloor(1.0)];
-        let count = |ours, floor| {
+        let limits = [Limit::Within(5.0), Limit::OverRaw(1.0)];
+        let count = |ours, raw| {
             let found = Found {
                 ours: Some(ours),
-                raw: None,
-                floor: Some(floor),
-                figures: &NOTHING,
+                raw: Some(raw),
+                figures: &BTreeMap::new(),
             };
+            assert_eq!(judge(&[], &found), None);
             judge(&limits, &found).map(|missed| missed.len())
         };
-        assert_eq!(count(4.0, 3.0), Some(0));
-        assert_eq!(count(4.0, 1.0), Some(1));
-        assert_eq!(count(6.0, 1.0), Some(2));
-    }
-
-    #[test]
-    fn one_run_does_not_judge_a_limit_to_a_recording() {
-        let found = Found {
-            ours: Some(1e9),
-            raw: Some(1.0),
-            floor: None,
-            figures: &NOTHING,
-        };
-        assert_eq!(judge(&[Limit::Recorded(1.2)], &found), None);
-        assert_eq!(judge(&[], &found), None);
-        let both = [
-            Limit::Recorded(1.3),
-            Limit::Within(2e9),
-            Limit::Recorded(1.2),
-        ];
-        assert_eq!(judge(&both, &found), Some(Vec::new()));
-        assert_eq!(to_recorded(&both), Some(1.2));
-        assert_eq!(to_recorded(&[Limit::Within(2.0)]), None);
-    }
-
-    #[test]
-    fn limits_are_printed_in_words() {
-        let limits = [Limit::RatioToFloor(1.2), Limit::Figure("bytes", 1.0)];
-        assert_eq!(words(&limits), "≤ 1.2 × floor, bytes ≤ 1");
+        assert_eq!(
+            [count(4.0, 3.0), count(4.0, 1.0), count(6.0, 1.0)],
+            [Some(0), Some(1), Some(2)]
+        );
+        assert_eq!(words(&limits), "≤ 5 ns, ≤ raw + 1 ns");
         assert_eq!(words(&[]), "no limit");
     }
 }

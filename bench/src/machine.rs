@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use syncline::{
-    Device, Error, Found, Inventory, QueueKind,
+    Device, Error, Found, Inventory,
     info::{BackendKind, QueueFamily},
 };
 use syncline_conformance::inventory::name_of;
@@ -24,11 +24,7 @@ pub enum On {
     /// Each Vulkan device, once for each kind of its queue families.
     VulkanQueues,
     /// Each CUDA device with each Vulkan device that shares timelines with it natively.
-    ///
-    /// With a kind, only if Vulkan has a queue family for it.
-    Shared(Option<QueueKind>),
-    /// Each Vulkan device with each other one. A single device is paired with itself.
-    VulkanPairs,
+    Shared,
     /// Each device.
     Each,
     /// The host alone, and all devices together.
@@ -48,8 +44,7 @@ pub struct Subject {
 
 impl Subject {
     /// The devices and the kind of queue, in words.
-    #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self.family {
             Some(family) => format!("{}, {}", self.devices, family.kind),
             None => self.devices.clone(),
@@ -77,16 +72,12 @@ impl Machine {
     }
 
     /// The inventory.
-    #[must_use]
-    pub const fn inventory(&self) -> &Inventory {
+    pub(crate) const fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
     /// The subjects of a row.
-    ///
-    /// # Errors
-    /// The reason why there are none.
-    pub fn subjects(&self, on: On) -> Result<Vec<Subject>, String> {
+    pub(crate) fn subjects(&self, on: On) -> Result<Vec<Subject>, String> {
         match on {
             On::Host => self.each(BackendKind::Host),
             On::Cuda => self.each(BackendKind::Cuda),
@@ -95,22 +86,7 @@ impl Machine {
                 let devices = self.each(BackendKind::Vulkan)?;
                 Ok(devices.iter().flat_map(|one| self.by_kind(one)).collect())
             }
-            On::Shared(kind) => self.shared(kind),
-            On::VulkanPairs => {
-                let all = self.each(BackendKind::Vulkan)?;
-                let pair = |left: &Subject, right: &Subject| Subject {
-                    devices: format!("{} -> {}", left.devices, right.devices),
-                    indices: vec![left.indices[0], right.indices[0]],
-                    family: None,
-                };
-                let mut pairs = Vec::new();
-                for (at, left) in all.iter().enumerate() {
-                    let others = all.iter().enumerate();
-                    let others = others.filter(|(other, _)| *other != at || all.len() == 1);
-                    pairs.extend(others.map(|(_, right)| pair(left, right)));
-                }
-                Ok(pairs)
-            }
+            On::Shared => self.shared(),
             On::Each => Ok(self.usable().map(|found| self.alone(found)).collect()),
             On::Mixed => {
                 let mut subjects = self.each(BackendKind::Host)?;
@@ -187,67 +163,34 @@ impl Machine {
         subjects
     }
 
-    fn shared(&self, kind: Option<QueueKind>) -> Result<Vec<Subject>, String> {
-        let (cuda, vulkan) = (
-            self.each(BackendKind::Cuda)?,
-            self.each(BackendKind::Vulkan)?,
-        );
-        let mut subjects = Vec::new();
-        let mut reason = None;
-        for left in &cuda {
+    fn shared(&self) -> Result<Vec<Subject>, String> {
+        let vulkan = self.each(BackendKind::Vulkan)?;
+        let (mut subjects, mut reason) = (Vec::new(), None);
+        for left in self.each(BackendKind::Cuda)? {
             for right in &vulkan {
-                let pair = Subject {
-                    devices: format!("{} -> {}", left.devices, right.devices),
-                    indices: vec![left.indices[0], right.indices[0]],
-                    family: None,
+                let indices = [left.indices[0], right.indices[0]];
+                let link = || -> Outcome<_> {
+                    let [cuda, vulkan] = indices.map(|index| self.device(index));
+                    Ok(syncline::share(&cuda?, &vulkan?)?)
                 };
-                let [first, second] = [pair.indices[0], pair.indices[1]];
-                let linked = self
-                    .device(first)
-                    .and_then(|cuda| Ok((cuda, self.device(second)?)))
-                    .and_then(|(cuda, vulkan)| Ok(syncline::share(&cuda, &vulkan)?));
-                if let Err(stop) = linked {
-                    reason = reason.or(Some(stop.to_string()));
-                    continue;
-                }
-                let Some(kind) = kind else {
-                    subjects.push(pair);
-                    continue;
-                };
-                let families = self.by_kind(right);
-                let of = |kind| {
-                    let mut families = families.iter().filter_map(|one| one.family);
-                    families.find(|family| family.kind == kind)
-                };
-                // A graphics queue can compute as well. For queues that only transfer there is no
-                // substitute.
-                let wanted = of(kind).or_else(|| match kind {
-                    QueueKind::Compute => of(QueueKind::Graphics),
-                    _ => None,
-                });
-                match wanted {
-                    Some(family) => subjects.push(Subject {
-                        family: Some(family),
-                        ..pair
+                match link() {
+                    Ok(_) => subjects.push(Subject {
+                        devices: format!("{} -> {}", left.devices, right.devices),
+                        indices: indices.into(),
+                        family: None,
                     }),
-                    None => {
-                        let none = format!("{} has no queue family of kind {kind}", right.devices);
-                        reason = reason.or(Some(none));
-                    }
+                    Err(stop) => reason = reason.or(Some(stop.to_string())),
                 }
             }
         }
-        if subjects.is_empty() {
-            return Err(reason.unwrap_or_else(|| "no two devices".into()));
+        match subjects.is_empty() {
+            true => Err(reason.unwrap_or_else(|| "no two devices".into())),
+            false => Ok(subjects),
         }
-        Ok(subjects)
     }
 
     /// The device with this index.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn device(&self, index: usize) -> Outcome<Device> {
+    pub(crate) fn device(&self, index: usize) -> Outcome<Device> {
         if let Some(device) = self.opened.borrow().get(&index) {
             return Ok(device.clone());
         }
@@ -261,10 +204,7 @@ impl Machine {
     }
 
     /// The device with this index, with work and gates for tests.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    pub fn equipped(&self, index: usize) -> Outcome<Equipped> {
+    pub(crate) fn equipped(&self, index: usize) -> Outcome<Equipped> {
         if let Some(equipped) = self.equipped.borrow().get(&index) {
             return Ok(equipped.clone());
         }
@@ -274,54 +214,39 @@ impl Machine {
     }
 
     /// The host device of a subject.
-    ///
-    /// # Errors
-    /// If it has none.
-    pub fn host(&self, subject: &Subject) -> Outcome<syncline::host::Device> {
-        let found = self.first(subject, |device| match device {
+    pub(crate) fn host(&self, subject: &Subject) -> Outcome<syncline::host::Device> {
+        self.first(subject, |device| match device {
             Device::Host(host) => Some(host),
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
             _ => None,
-        });
-        found?.ok_or_else(|| not_here(subject, BackendKind::Host))
+        })
     }
 
     /// The CUDA device of a subject.
-    ///
-    /// # Errors
-    /// If it has none.
     #[cfg(feature = "cuda")]
-    pub fn cuda(&self, subject: &Subject) -> Outcome<syncline::cuda::Device> {
-        let found = self.first(subject, |device| match device {
+    pub(crate) fn cuda(&self, subject: &Subject) -> Outcome<syncline::cuda::Device> {
+        self.first(subject, |device| match device {
             Device::Cuda(cuda) => Some(cuda),
             _ => None,
-        });
-        found?.ok_or_else(|| not_here(subject, BackendKind::Cuda))
+        })
     }
 
     /// The Vulkan device of a subject.
-    ///
-    /// # Errors
-    /// If it has none.
     #[cfg(feature = "vulkan")]
-    pub fn vulkan(&self, subject: &Subject) -> Outcome<syncline::vulkan::Device> {
-        let found = self.first(subject, |device| match device {
+    pub(crate) fn vulkan(&self, subject: &Subject) -> Outcome<syncline::vulkan::Device> {
+        self.first(subject, |device| match device {
             Device::Vulkan(vulkan) => Some(vulkan),
             _ => None,
-        });
-        found?.ok_or_else(|| not_here(subject, BackendKind::Vulkan))
+        })
     }
 
-    fn first<T>(&self, subject: &Subject, of: impl Fn(Device) -> Option<T>) -> Outcome<Option<T>> {
+    fn first<T>(&self, subject: &Subject, of: impl Fn(Device) -> Option<T>) -> Outcome<T> {
         for index in &subject.indices {
             if let Some(found) = of(self.device(*index)?) {
-                return Ok(Some(found));
+                return Ok(found);
             }
         }
-        Ok(None)
+        let none = format!("{} has no such device", subject.devices);
+        Err(Stop::Skipped(none))
     }
-}
-
-fn not_here(subject: &Subject, backend: BackendKind) -> Stop {
-    Stop::Skipped(format!("{} has no {backend} device", subject.devices))
 }

@@ -2,12 +2,13 @@
 
 use syncline::Error;
 
-use crate::interrupts::{AffinityGuard, avoid_interrupts};
 use crate::lab::{Lab, Measured, Pace};
 use crate::limit::Limit;
 use crate::machine::Machine;
+use crate::processor::{AffinityGuard, avoid_interrupts};
 use crate::report::{Record, Report};
-use crate::rows::{self, Entry, Row};
+use crate::row::{Entry, Row};
+use crate::rows;
 use crate::side::Outcome;
 
 /// What to measure.
@@ -117,8 +118,7 @@ pub fn measure(
         report.rows.push(record);
     }
     for (row, reason) in &plan.absent {
-        let record = Record::skipped(row, reason.clone());
-        report.rows.push(record);
+        report.rows.push(Record::skipped(row, reason.clone()));
     }
     report
 }
@@ -185,7 +185,7 @@ mod tests {
     #[case::without_limits(&[], Pace::FULL, (1, 30))]
     #[case::absolute(&[Limit::Within(5.0)], Pace::FULL, (1, 30))]
     #[case::over_raw(&[Limit::OverRaw(60.0)], Pace::FULL, (1, 120))]
-    #[case::over_the_floor(&[Limit::Within(5.0), Limit::OverFloor(9.0)], Pace::FULL, (1, 120))]
+    #[case::two_limits(&[Limit::Within(5.0), Limit::OverRaw(9.0)], Pace::FULL, (1, 120))]
     #[case::ratio_to_raw(&[Limit::RatioToRaw(1.02)], Pace::FULL, (3, 30))]
     #[case::a_check_that_all_runs(&[Limit::RatioToRaw(1.02), Limit::OverRaw(9.0)], Pace::QUICK, (1, 3))]
     fn limits_need_runs_and_rounds(

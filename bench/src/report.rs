@@ -11,7 +11,8 @@ use syncline_conformance::report::{DeviceLine, command, now};
 
 use crate::lab::Measured;
 use crate::limit::{self, Found, Limit};
-use crate::rows::{Entry, Row};
+use crate::row::{Entry, Question, Row};
+use crate::rows;
 use crate::side::{Outcome, Stop};
 use crate::stats::Summary;
 
@@ -49,26 +50,10 @@ pub struct Record {
     pub raw_ns: Option<f64>,
     /// The median of ours divided by that of raw.
     pub ratio: Option<f64>,
-    /// The median of the floor, in nanoseconds.
-    ///
-    /// `None` if the row has no floor side, and in the oldest recordings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor_ns: Option<f64>,
-    /// The median of the floor divided by that of raw.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor_ratio: Option<f64>,
-    /// The median of ours divided by that of the floor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio_to_floor: Option<f64>,
-    /// The median over the rounds of ours less raw, in nanoseconds.
-    pub over_ns: Option<f64>,
-    /// The limits in words. (Older recordings have other limits here.)
+    /// The limits in words.
     #[serde(rename = "bar")]
     pub limits: String,
-    /// The largest allowed growth since an earlier recording; `None` if the row has no such limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit_to_recorded: Option<f64>,
-    /// Whether all limits are met; `None` if this run judges none.
+    /// Whether all limits are met; `None` if there are none.
     pub met: Option<bool>,
     /// The missed limits, and by how much each is missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,17 +83,6 @@ pub struct Spread {
     pub raw_ns: Option<[f64; 2]>,
     /// Ours divided by raw, of each round.
     pub ratio: Option<[f64; 2]>,
-    /// Nanoseconds of ours less raw, of each round.
-    pub over_ns: Option<[f64; 2]>,
-    /// Nanoseconds of the floor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor_ns: Option<[f64; 2]>,
-    /// The floor divided by raw, of each round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor_ratio: Option<[f64; 2]>,
-    /// Ours divided by the floor, of each round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio_to_floor: Option<[f64; 2]>,
 }
 
 /// Rounds to a multiple of `1 / to`.
@@ -128,12 +102,7 @@ impl Record {
             ours_ns: None,
             raw_ns: None,
             ratio: None,
-            floor_ns: None,
-            floor_ratio: None,
-            ratio_to_floor: None,
-            over_ns: None,
             limits: limit::words(limits),
-            limit_to_recorded: limit::to_recorded(limits),
             met: None,
             missed: Vec::new(),
             spread: Spread::default(),
@@ -145,8 +114,7 @@ impl Record {
     }
 
     /// A row that this machine cannot run.
-    #[must_use]
-    pub fn skipped(row: &Row, reason: String) -> Self {
+    pub(crate) fn skipped(row: &Row, reason: String) -> Self {
         Self {
             skipped: Some(reason),
             ..Self::bare(row.id, None, row.limits)
@@ -154,8 +122,7 @@ impl Record {
     }
 
     /// The outcome of a row on one subject.
-    #[must_use]
-    pub fn new(entry: &Entry, ended: Outcome<Measured>) -> Self {
+    pub(crate) fn new(entry: &Entry, ended: Outcome<Measured>) -> Self {
         let limits = entry.limits();
         let mut record = Self::bare(entry.row.id, Some(entry.name()), limits);
         let measured = match ended {
@@ -169,9 +136,7 @@ impl Record {
                 return record;
             }
         };
-        let Measured {
-            ours, raw, floor, ..
-        } = measured;
+        let Measured { ours, raw, .. } = measured;
         let median = |side: Option<Summary>| side.map(|side| side.median);
         let figures: BTreeMap<_, _> = measured.figures.into_iter().collect();
         let missed = limit::judge(
@@ -179,7 +144,6 @@ impl Record {
             &Found {
                 ours: median(ours),
                 raw: median(raw),
-                floor: median(floor),
                 figures: &figures,
             },
         );
@@ -189,23 +153,12 @@ impl Record {
         let time = |side: Option<Summary>| median(side).map(|time| rounded(time, 100.0));
         record.ours_ns = time(ours);
         record.raw_ns = time(raw);
-        record.floor_ns = time(floor);
-        record.over_ns = time(measured.over);
-        let by = |one: Option<Summary>, other: Option<Summary>| {
-            let both = one.zip(other);
-            both.map(|(one, other)| rounded(one.median / other.median, 1000.0))
-        };
-        record.ratio = by(ours, raw);
-        record.floor_ratio = by(floor, raw);
-        record.ratio_to_floor = by(ours, floor);
+        let both = ours.zip(raw);
+        record.ratio = both.map(|(ours, raw)| rounded(ours.median / raw.median, 1000.0));
         record.spread = Spread {
             ours_ns: spread(ours, 100.0),
             raw_ns: spread(raw, 100.0),
             ratio: spread(measured.ratio, 1000.0),
-            over_ns: spread(measured.over, 100.0),
-            floor_ns: spread(measured.floor, 100.0),
-            floor_ratio: spread(measured.floor_ratio, 1000.0),
-            ratio_to_floor: spread(measured.ratio_to_floor, 1000.0),
         };
         record.figures = figures
             .into_iter()
@@ -215,77 +168,62 @@ impl Record {
         record
     }
 
-    const fn is_unjudged(&self) -> bool {
-        self.met.is_none() && self.skipped.is_none() && self.failed.is_none()
+    /// Whether the limits are met, in a word.
+    const fn verdict(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "",
+        }
     }
 
-    /// The record as printed: one line or a few.
+    /// The record in one line.
     #[must_use]
-    pub fn lines(&self) -> String {
-        let mut text = format!(
-            "{:<28} {}",
-            self.id,
-            self.subject.as_deref().unwrap_or("(nothing to run it on)")
-        );
-        if let Some(reason) = &self.skipped {
-            let _ = write!(text, "\n    skipped: {reason}");
-            return text;
+    pub fn line(&self) -> String {
+        let text = |value: Option<f64>| value.map(time).unwrap_or_default();
+        let more = self.ours_ns.zip(self.raw_ns).map(|(ours, raw)| {
+            let sign = if ours < raw { '-' } else { '+' };
+            format!("{sign}{}", time((ours - raw).abs()))
+        });
+        let mut verdict = format!("{} {}", self.limits, self.verdict());
+        if self.failed.is_some() {
+            verdict = "FAILED".into();
         }
-        if let Some(reason) = &self.failed {
-            let _ = write!(text, "\n    FAILED: {reason}");
-            return text;
-        }
-        let _ = write!(text, "\n   ");
-        let times = [
-            ("ours", self.ours_ns, self.spread.ours_ns),
-            ("raw", self.raw_ns, self.spread.raw_ns),
-            ("floor", self.floor_ns, self.spread.floor_ns),
-        ];
-        for (name, median, spread) in times {
-            if let Some((median, [low, high])) = median.zip(spread) {
-                let _ = write!(
-                    text,
-                    " {name} {} ({}..{})",
-                    time(median),
-                    time(low),
-                    time(high)
-                );
+        let (id, more) = (&self.id, more.unwrap_or_default());
+        let (ours, raw) = (text(self.ours_ns), text(self.raw_ns));
+        let line = format!("  {id:<28} {ours:>10} {raw:>10} {more:>11}  {verdict}");
+        line.trim_end().into()
+    }
+
+    /// The record with its subject, spreads, misses, figures and notes.
+    fn lines(&self) -> String {
+        let subject = self.subject.as_deref().unwrap_or("(nothing to run it on)");
+        let mut text = format!("{}\n    {subject}", self.line());
+        for (name, spread) in [("ours", self.spread.ours_ns), ("raw", self.spread.raw_ns)] {
+            if let Some([low, high]) = spread {
+                let _ = write!(text, "; {name} {}..{}", time(low), time(high));
             }
         }
-        if let Some(ratio) = self.ratio {
-            let _ = write!(text, "  ratio {ratio:.3}");
+        if let Some((ratio, [low, high])) = self.ratio.zip(self.spread.ratio) {
+            let _ = write!(text, "; ratio {ratio:.3} ({low:.3}..{high:.3})");
         }
-        if let Some([low, high]) = self.spread.ratio {
-            let _ = write!(text, " ({low:.3}..{high:.3})");
-        }
-        if let Some(ratio) = self.floor_ratio {
-            let _ = write!(text, "  floor to raw {ratio:.3}");
-        }
-        if let Some(ratio) = self.ratio_to_floor {
-            let _ = write!(text, "  ours to floor {ratio:.3}");
-        }
-        let met = match self.met {
-            Some(true) => ": met",
-            Some(false) => ": MISSED",
-            None => "",
-        };
-        let _ = write!(text, "  {}{met}", self.limits);
-        for missed in &self.missed {
-            let _ = write!(text, "\n    missed: {missed}");
-        }
-        for (name, value) in &self.figures {
-            let _ = write!(text, "\n    {name} = {value}");
-        }
-        for note in &self.notes {
-            let _ = write!(text, "\n    {note}");
+        let failed = self.failed.iter().map(|reason| format!("FAILED: {reason}"));
+        let missed = self.missed.iter().map(|missed| format!("missed: {missed}"));
+        let figures = self.figures.iter();
+        let figures = figures.map(|(name, value)| format!("{name} = {value}"));
+        for line in failed
+            .chain(missed)
+            .chain(figures)
+            .chain(self.notes.iter().cloned())
+        {
+            let _ = write!(text, "\n    {line}");
         }
         text
     }
 }
 
 /// A time in ns, µs or ms.
-#[must_use]
-pub fn time(nanoseconds: f64) -> String {
+fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         short if short < 1e3 => format!("{short:.1} ns"),
         middle if middle < 1e6 => format!("{:.2} µs", middle / 1e3),
@@ -295,8 +233,7 @@ pub fn time(nanoseconds: f64) -> String {
 
 impl Report {
     /// A report of this build, this time and this command line, without rows.
-    #[must_use]
-    pub fn new(inventory: &Inventory) -> Self {
+    pub(crate) fn new(inventory: &Inventory) -> Self {
         let devices = device_lines(inventory);
         let gpus = |of: fn(&DeviceLine) -> String| {
             let is_host = |device: &&DeviceLine| device.backend == BackendKind::Host.to_string();
@@ -326,12 +263,12 @@ impl Report {
     /// The report as JSON.
     ///
     /// # Errors
-    /// Those of the serializer. A report of [`measure`](crate::measure()) causes none.
+    /// Those of the serializer. A report of this crate causes none.
     pub fn to_json(&self) -> serde_json::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Reads a report from JSON. Recordings of older versions are readable.
+    /// Reads a report from JSON. Of recordings of older versions, what is gone is ignored.
     ///
     /// # Errors
     /// If the text is not a report.
@@ -349,6 +286,49 @@ impl Report {
     #[must_use]
     pub fn all_met(&self) -> bool {
         !self.rows.iter().any(|row| row.met == Some(false))
+    }
+
+    /// One screen: what a submission, a wait and a frame cost, and what happens with very many.
+    ///
+    /// A line for each row, of its first subject that misses a limit, or else of its first one.
+    #[must_use]
+    pub fn screen(&self) -> String {
+        let mut text = String::new();
+        for (question, title) in [
+            (Question::Submission, "What do I pay per submission?"),
+            (Question::Wait, "per wait and query?"),
+            (Question::Frame, "per frame?"),
+            (Question::Many, "What happens with very many?"),
+        ] {
+            let mut part = String::new();
+            for row in rows::all().iter().filter(|row| row.question == question) {
+                let ran = |of: &&Record| of.id == row.id && of.skipped.is_none();
+                let mut of = self.rows.iter().filter(ran);
+                let is_bad = |of: &&Record| of.met == Some(false) || of.failed.is_some();
+                if let Some(record) = of.clone().find(is_bad).or_else(|| of.next()) {
+                    let _ = writeln!(part, "{}", record.line());
+                }
+            }
+            if !part.is_empty() {
+                let (ours, raw, more) = ("ours", "by hand", "more");
+                let _ = write!(text, "{title:<30} {ours:>10} {raw:>10} {more:>11}\n{part}");
+            }
+        }
+        text
+    }
+
+    /// The screen, each row by name, what was skipped and why, and the counts.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = self.screen();
+        for record in self.rows.iter().filter(|record| record.skipped.is_none()) {
+            let _ = write!(text, "\n{}", record.lines());
+        }
+        for (reason, rows) in self.skips() {
+            let _ = write!(text, "\n\nskipped: {}\n    {reason}", rows.join(", "));
+        }
+        let _ = write!(text, "\n\n{}", self.tally());
+        text
     }
 
     /// The skipped rows by reason. Each reason appears once.
@@ -374,10 +354,10 @@ impl Report {
     pub fn tally(&self) -> String {
         let count = |is: fn(&Record) -> bool| self.rows.iter().filter(|row| is(row)).count();
         format!(
-            "{} met, {} missed, {} without a limit to judge, {} skipped, {} failed",
+            "{} met, {} missed, {} without a limit, {} skipped, {} failed",
             count(|row| row.met == Some(true)),
             count(|row| row.met == Some(false)),
-            count(|row| row.is_unjudged()),
+            count(|row| row.met.is_none() && row.skipped.is_none() && row.failed.is_none()),
             count(|row| row.skipped.is_some()),
             count(|row| row.failed.is_some()),
         )
@@ -425,6 +405,38 @@ mod tests {
     }
 
     #[test]
+    fn the_screen_has_a_line_for_each_row_and_shows_a_miss() {
+        let times = |subject: &str, ours, met| Record {
+            subject: Some(subject.into()),
+            ours_ns: Some(ours),
+            raw_ns: Some(1000.0),
+            met: Some(met),
+            ..Record::bare("host.submit", None, &[Limit::RatioToRaw(1.2)])
+        };
+        let failed = Record {
+            failed: Some("no".into()),
+            ..record("wait.cores")
+        };
+        let report = report(vec![
+            times("one", 900.0, true),
+            times("two", 1500.0, false),
+            failed,
+        ]);
+        let screen = report.screen();
+        let rows: Vec<_> = screen
+            .lines()
+            .filter(|line| line.starts_with("  "))
+            .collect();
+        let words: Vec<_> = rows
+            .iter()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>())
+            .collect();
+        let submit = "host.submit 1.50 µs 1.00 µs +500.0 ns ≤ 1.2 × raw MISSED";
+        let expected = [submit, "wait.cores FAILED"].map(|row| row.split(' ').collect::<Vec<_>>());
+        assert_eq!(words, expected, "{screen}");
+    }
+
+    #[test]
     fn missed_limits_and_failed_rows_are_counted_apart() {
         let judged = |met| Record {
             met: Some(met),
@@ -438,32 +450,14 @@ mod tests {
         assert!(missed.all_ran() && !missed.all_met());
         assert_eq!(
             missed.tally(),
-            "1 met, 1 missed, 1 without a limit to judge, 0 skipped, 0 failed"
+            "1 met, 1 missed, 1 without a limit, 0 skipped, 0 failed"
         );
         let broken = report(vec![judged(true), failed]);
         assert!(!broken.all_ran() && broken.all_met());
         assert_eq!(
             broken.tally(),
-            "1 met, 0 missed, 0 without a limit to judge, 0 skipped, 1 failed"
+            "1 met, 0 missed, 0 without a limit, 0 skipped, 1 failed"
         );
-    }
-
-    /// A row of a recording made before the limits were replaced.
-    #[test]
-    fn older_recordings_are_readable() {
-        let row = serde_json::json!({
-            "id": "any.dispatch", "subject": "host", "ours_ns": 140.0, "raw_ns": 100.0,
-            "ratio": 1.4, "over_ns": 40.0, "over_bounds_ns": [39.0, 41.0], "bar": "≤ raw + 5 ns",
-            "met": null, "unsure": ["cannot tell"], "spread": {},
-            "figures": { "floor_over_ns": 1.0 },
-        });
-        let text = serde_json::json!({
-            "commit": "", "date": "", "command": "", "devices": [], "rows": [row],
-        });
-        let report = Report::from_json(&text.to_string()).expect("a report");
-        let row = &report.rows[0];
-        assert_eq!((row.ours_ns, row.met), (Some(140.0), None));
-        assert_eq!(row.limits, "≤ raw + 5 ns");
     }
 
     #[rstest]

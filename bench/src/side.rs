@@ -1,6 +1,7 @@
 //! The sides of a row, and why a row gives no figures.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use syncline::Error;
@@ -42,11 +43,9 @@ impl From<std::io::Error> for Stop {
 pub type Outcome<T> = Result<T, Stop>;
 
 /// Name of the side that goes through Syncline.
-pub const OURS: &str = "ours";
+pub(crate) const OURS: &str = "ours";
 /// Name of the side that makes the driver's calls by hand.
-pub const RAW: &str = "raw";
-/// Name of the side that does by hand the least work that keeps the contract.
-pub const FLOOR: &str = "floor";
+pub(crate) const RAW: &str = "raw";
 
 /// Runs so many iterations and returns how long they took.
 ///
@@ -54,17 +53,20 @@ pub const FLOOR: &str = "floor";
 type Run<'a> = Box<dyn FnMut(u64) -> Outcome<Duration> + 'a>;
 
 /// One of the sides of a row.
-pub struct Side<'a> {
-    name: &'static str,
-    each: u64,
+pub(crate) struct Side<'a> {
+    /// The name of the side.
+    pub(crate) name: &'static str,
+    /// Number of units of the row in one iteration. Times are per unit.
+    pub(crate) each: u64,
     /// Batches are whole multiples of this many iterations.
-    step: u64,
-    run: Run<'a>,
+    pub(crate) step: u64,
+    /// Runs so many iterations.
+    pub(crate) run: Run<'a>,
 }
 
 impl<'a> Side<'a> {
-    /// A side with any name.
-    pub fn new(name: &'static str, run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
+    /// A side that times itself.
+    pub(crate) fn new(name: &'static str, run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
         Self {
             name,
             each: 1,
@@ -73,118 +75,90 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The side that goes through Syncline.
-    pub fn ours(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
-        Self::new(OURS, run)
+    /// A side whose iterations are all timed.
+    pub(crate) fn timed(
+        name: &'static str,
+        mut iteration: impl FnMut() -> Outcome<()> + 'a,
+    ) -> Self {
+        Self::new(name, move |n| {
+            timed(|| (0..n).try_for_each(|_| iteration()))
+        })
     }
 
-    /// The side that makes the driver's calls by hand.
-    pub fn raw(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
-        Self::new(RAW, run)
-    }
-
-    /// The side that does by hand the least work that keeps the contract.
-    pub fn floor(run: impl FnMut(u64) -> Outcome<Duration> + 'a) -> Self {
-        Self::new(FLOOR, run)
-    }
-
-    /// Makes batches whole multiples of `step` iterations.
+    /// A side that counts values up from 1, one for each iteration, at most `burst` at a time.
     ///
-    /// For sides that run in [`bursts`], because the first iteration of a burst takes longest.
-    #[must_use]
-    pub fn step(mut self, step: u64) -> Self {
-        self.step = step.max(1);
-        self
+    /// `go` is timed. `drain`, which gets the last value of a burst, is not. So all sides have the
+    /// same number of operations outstanding.
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    pub(crate) fn values(
+        name: &'static str,
+        burst: u64,
+        go: impl FnMut(u64) -> Outcome<()> + 'a,
+        drain: impl FnMut(u64) -> Outcome<()> + 'a,
+    ) -> Self {
+        Self::gated(name, burst, |_| Ok(()), go, drain)
     }
 
-    /// Batches are whole multiples of this many iterations.
-    #[must_use]
-    pub const fn steps(&self) -> u64 {
-        self.step
+    /// As [`Side::values`]. Before each burst it calls `prepare` untimed, with the values.
+    #[cfg(any(feature = "cuda", feature = "vulkan"))]
+    pub(crate) fn gated(
+        name: &'static str,
+        burst: u64,
+        prepare: impl FnMut(Range<u64>) -> Outcome<()> + 'a,
+        mut go: impl FnMut(u64) -> Outcome<()> + 'a,
+        drain: impl FnMut(u64) -> Outcome<()> + 'a,
+    ) -> Self {
+        let all = move |mut values: Range<u64>| values.try_for_each(&mut go);
+        Self::bursts(name, burst, prepare, all, drain)
     }
 
-    /// The name of the side.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Number of units of the row in one iteration.
-    #[must_use]
-    pub const fn many(&self) -> u64 {
-        self.each
-    }
-
-    /// Runs so many iterations and returns how long they took.
+    /// As `gated`, but one call of `go` does a whole burst.
     ///
-    /// # Errors
-    /// That of the closure.
-    pub fn run(&mut self, iterations: u64) -> Outcome<Duration> {
-        (self.run)(iterations)
+    /// The time is that of the median burst. So an interrupt does not count: one of a GPU takes up
+    /// to 80 µs, as long as a burst. `drain` is also called after an error of `go`, so that no gate
+    /// stays closed.
+    pub(crate) fn bursts(
+        name: &'static str,
+        burst: u64,
+        mut prepare: impl FnMut(Range<u64>) -> Outcome<()> + 'a,
+        mut go: impl FnMut(Range<u64>) -> Outcome<()> + 'a,
+        mut drain: impl FnMut(u64) -> Outcome<()> + 'a,
+    ) -> Self {
+        let mut next: u64 = 1;
+        let run = move |n| {
+            let (mut seconds, end): (_, u64) = (Vec::new(), next + n);
+            while next < end {
+                let values = next..end.min(next + burst);
+                prepare(values.clone())?;
+                let start = Instant::now();
+                let gone = go(values.clone());
+                let took = start.elapsed();
+                let drained = drain(values.end - 1);
+                gone.and(drained)?;
+                seconds.push(took.as_secs_f64() / (values.end - values.start) as f64);
+                next = values.end;
+            }
+            let typical = median(&seconds).unwrap_or(0.0);
+            Ok(Duration::from_secs_f64(typical * n as f64))
+        };
+        Self::new(name, run).step(burst)
     }
 
-    /// Declares that one iteration is `each` units of the row. Times are per unit.
-    #[must_use]
-    pub fn each(mut self, each: u64) -> Self {
+    /// Declares that one iteration is `each` units of the row.
+    pub(crate) fn each(mut self, each: u64) -> Self {
         self.each = each.max(1);
         self
     }
-}
 
-/// Times `n` iterations in bursts of at most `burst`.
-///
-/// `go` is timed. `drain` after each burst is not. So all sides have the same number of operations
-/// outstanding.
-///
-/// Returns the time of `n` iterations at the speed of the median burst. So an interrupt does not
-/// count: one of a GPU takes up to 80 µs, as long as a burst.
-///
-/// # Errors
-/// Those of `go` and `drain`.
-pub fn bursts(
-    n: u64,
-    burst: u64,
-    go: impl FnMut(u64) -> Outcome<()>,
-    drain: impl FnMut() -> Outcome<()>,
-) -> Outcome<Duration> {
-    gated_bursts(n, burst, |_| Ok(()), go, drain)
-}
-
-/// As [`bursts`], and calls `prepare` untimed before each burst.
-///
-/// `prepare` may close a gate that `drain` opens.
-///
-/// # Errors
-/// Those of the closures. `drain` is also called after an error of `go`, so that no gate stays
-/// closed.
-pub fn gated_bursts(
-    n: u64,
-    burst: u64,
-    mut prepare: impl FnMut(u64) -> Outcome<()>,
-    mut go: impl FnMut(u64) -> Outcome<()>,
-    mut drain: impl FnMut() -> Outcome<()>,
-) -> Outcome<Duration> {
-    let mut left = n;
-    let mut seconds = Vec::with_capacity(usize::try_from(n.div_ceil(burst)).unwrap_or(0));
-    while left > 0 {
-        let now = left.min(burst);
-        prepare(now)?;
-        let start = Instant::now();
-        let gone = go(now);
-        seconds.push(start.elapsed().as_secs_f64() / now as f64);
-        let drained = drain();
-        gone.and(drained)?;
-        left -= now;
+    /// Makes batches whole multiples of `step` iterations.
+    pub(crate) fn step(mut self, step: u64) -> Self {
+        self.step = step.max(1);
+        self
     }
-    let typical = median(&seconds).unwrap_or(0.0);
-    Ok(Duration::from_secs_f64(typical * n as f64))
 }
 
 /// Times one call of `go`.
-///
-/// # Errors
-/// That of `go`.
-pub fn timed(go: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
+pub(crate) fn timed(go: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
     let start = Instant::now();
     go()?;
     Ok(start.elapsed())
@@ -192,29 +166,42 @@ pub fn timed(go: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::RefCell;
 
     use super::*;
 
     #[test]
-    fn bursts_are_bounded_and_draining_is_not_timed() {
-        let (outstanding, most, all) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        let took = bursts(
-            25,
+    fn values_go_up_in_bursts_and_draining_is_not_timed() {
+        let calls = RefCell::new(Vec::new());
+        let mut side = Side::bursts(
+            OURS,
             10,
-            |count| {
-                outstanding.set(outstanding.get() + count);
-                most.set(most.get().max(outstanding.get()));
-                all.set(all.get() + count);
+            |_| Ok(()),
+            |values| {
+                calls.borrow_mut().push((values.start, values.end));
                 Ok(())
             },
-            || {
-                std::thread::sleep(Duration::from_millis(20));
-                outstanding.set(0);
+            |last| {
+                calls.borrow_mut().push((last, last));
+                std::thread::sleep(Duration::from_millis(50));
                 Ok(())
             },
         );
-        assert!(took.is_ok_and(|took| took < Duration::from_millis(60)));
-        assert_eq!((most.get(), all.get()), (10, 25));
+        assert_eq!(side.step, 10);
+        let took = (side.run)(25).map(|took| took < Duration::from_millis(100));
+        assert_eq!(took, Ok(true));
+        assert!((side.run)(5).is_ok());
+        drop(side);
+        let expected = [
+            (1, 11),
+            (10, 10),
+            (11, 21),
+            (20, 20),
+            (21, 26),
+            (25, 25),
+            (26, 31),
+            (30, 30),
+        ];
+        assert_eq!(calls.into_inner(), expected);
     }
 }

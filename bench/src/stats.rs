@@ -1,22 +1,19 @@
 //! Medians and percentiles.
 
-use serde::{Deserialize, Serialize};
-
 /// Median and percentiles of the samples of one quantity.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Summary {
     /// Half of the samples are below it.
-    pub median: f64,
+    pub(crate) median: f64,
     /// A tenth of the samples are below it.
-    pub p10: f64,
+    pub(crate) p10: f64,
     /// A tenth of the samples are above it.
-    pub p90: f64,
+    pub(crate) p90: f64,
 }
 
 impl Summary {
     /// Summarizes samples in any order; `None` if there are none.
-    #[must_use]
-    pub fn of(samples: &[f64]) -> Option<Self> {
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         Some(Self {
@@ -30,8 +27,7 @@ impl Summary {
 /// The value below which the part `q` (0 to 1) of the sorted samples lies.
 ///
 /// Interpolates between two samples.
-#[must_use]
-pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = q.clamp(0.0, 1.0) * last as f64;
     let below = place.floor() as usize;
@@ -41,8 +37,7 @@ pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
 }
 
 /// The median of samples in any order; `None` if there are none.
-#[must_use]
-pub fn median(samples: &[f64]) -> Option<f64> {
+pub(crate) fn median(samples: &[f64]) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
@@ -69,10 +64,7 @@ mod tests {
     #[test]
     fn percentiles_are_interpolated() {
         let sorted: Vec<f64> = (0..=10).map(f64::from).collect();
-        assert_eq!(percentile(&sorted, 0.1), Some(1.0));
-        assert_eq!(percentile(&sorted, 0.9), Some(9.0));
-        assert_eq!(percentile(&sorted, 0.25), Some(2.5));
-        assert_eq!(percentile(&sorted, 1.0), Some(10.0));
-        assert_eq!(percentile(&sorted, 0.0), Some(0.0));
+        let found = [0.0, 0.1, 0.25, 1.0].map(|q| percentile(&sorted, q));
+        assert_eq!(found, [0.0, 1.0, 2.5, 10.0].map(Some));
     }
 }

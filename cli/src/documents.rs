@@ -165,8 +165,8 @@ fn every_command_line_of_a_document_is_taken() {
 
 #[test]
 fn a_command_line_that_is_wrong_is_refused() {
-    let page = "`syncline doctor --nosuch` `syncline bench compare OLD`\n```sh\n\
-                A=1 xvfb-run cargo run -- nosuch # why\nsyncline bench compare OLD > new\n\
+    let page = "`syncline doctor --nosuch` `syncline bench tables`\n```sh\n\
+                A=1 xvfb-run cargo run -- nosuch # why\nsyncline bench tables > new\n\
                 syncline --software --frames 20\nsyncline --software run program --nosuch\n```\n";
     let is_taken = |line: &CommandLine<'_>| {
         let start = STARTS.iter().find(|start| line.words.starts_with(start));

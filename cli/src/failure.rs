@@ -9,9 +9,6 @@ pub(crate) enum Failure {
     /// From the library.
     #[error(transparent)]
     Syncline(#[from] syncline::Error),
-    /// Two recorded runs of the bench that cannot be compared.
-    #[error(transparent)]
-    Compare(#[from] syncline_bench::compare::CompareError),
     /// A file or folder.
     #[error("cannot write {}: {error}", path.display())]
     Write {

@@ -1,12 +1,12 @@
-//! Vulkan by hand: direct calls on Syncline's `VkDevice` and `VkQueue`s.
+//! Vulkan by hand: direct calls on the `VkDevice` and a `VkQueue` of Syncline.
 #![allow(unsafe_code, reason = "calls the driver, as the baseline")]
 
 use std::cell::RefCell;
-use std::ops::Deref;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ash::vk;
-use syncline::vulkan::{Device, QueueGuard};
+use syncline::Timeline;
+use syncline::vulkan::{Device, Queue};
 
 use crate::side::{Outcome, Stop};
 
@@ -16,10 +16,15 @@ const LONG: Duration = Duration::from_secs(20);
 /// Largest number of waits of a submission.
 pub(crate) const WAITS: usize = 16;
 
+/// Semaphores that a submission waits for or signals, and a value of each.
+type Values<'s> = (&'s [vk::Semaphore], &'s [u64]);
+
 /// Timeline semaphores of a device, and a queue to use them on.
+///
+/// Nothing else submits to the `VkQueue` while a hand does: rows end the work of ours before.
 pub(crate) struct Hand {
-    calls: Calls,
-    queue: (u32, u32),
+    device: Device,
+    queue: vk::Queue,
     /// Each semaphore with the highest value that it will reach.
     semaphores: RefCell<Vec<(vk::Semaphore, u64)>>,
 }
@@ -31,33 +36,26 @@ pub(crate) struct Semaphore {
     at: usize,
 }
 
-impl Deref for Hand {
-    type Target = Calls;
-
-    fn deref(&self) -> &Calls {
-        &self.calls
-    }
-}
-
 fn failed(call: &str, code: vk::Result) -> Stop {
     Stop::Failed(format!("{call} returned {code:?}"))
 }
 
 impl Hand {
-    /// A hand for the queue with this index of this family.
-    pub(crate) fn new(device: &Device, family: u32, index: u32) -> Self {
-        Self {
-            calls: Calls {
-                device: device.clone(),
-            },
-            queue: (family, index),
+    /// A hand for the `VkQueue` of this queue.
+    pub(crate) fn new(device: &Device, queue: &Queue) -> Outcome<Self> {
+        Ok(Self {
+            device: device.clone(),
+            queue: queue.lock()?.raw(),
             semaphores: RefCell::default(),
-        }
+        })
     }
 
-    /// Locks the queue. To be called once for many submissions.
-    pub(crate) fn lock(&self) -> Outcome<QueueGuard> {
-        Ok(self.calls.device.lock_queue(self.queue.0, self.queue.1)?)
+    pub(crate) const fn queue(&self) -> vk::Queue {
+        self.queue
+    }
+
+    fn raw(&self) -> &ash::Device {
+        self.device.raw()
     }
 
     /// A timeline semaphore at 0. With `exported` it can leave as an opaque descriptor.
@@ -85,38 +83,22 @@ impl Hand {
         self.semaphores.borrow_mut()[semaphore.at].1 = value;
     }
 
-    /// A handle that signals one semaphore from another thread.
-    pub(crate) fn signaller(&self, semaphore: vk::Semaphore) -> Signaller {
-        Signaller(self.calls.device.clone(), semaphore)
-    }
-
     /// `vkGetSemaphoreFdKHR` of a semaphore that can be exported.
     #[cfg(feature = "cuda")]
     pub(crate) fn export(&self, semaphore: Semaphore) -> Outcome<std::os::fd::OwnedFd> {
         use std::os::fd::FromRawFd as _;
         let functions =
-            ash::khr::external_semaphore_fd::Device::new(self.calls.device.instance(), self.raw());
+            ash::khr::external_semaphore_fd::Device::new(self.device.instance(), self.raw());
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(semaphore.raw)
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
         // SAFETY: a live semaphore that was made for handles of this type, on a device with the
-        // extension.
-        let fd = unsafe { functions.get_semaphore_fd(&info) }
-            .map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
-        // SAFETY: a new descriptor with this as its only owner.
-        Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
-    }
-}
-
-/// The driver's functions for one device, usable from any thread.
-#[derive(Clone)]
-pub(crate) struct Calls {
-    device: Device,
-}
-
-impl Calls {
-    fn raw(&self) -> &ash::Device {
-        self.device.raw()
+        // extension. The new descriptor has this as its only owner.
+        unsafe {
+            let fd = functions.get_semaphore_fd(&info);
+            let fd = fd.map_err(|code| failed("vkGetSemaphoreFdKHR", code))?;
+            Ok(std::os::fd::OwnedFd::from_raw_fd(fd))
+        }
     }
 
     /// `vkGetSemaphoreCounterValue`.
@@ -150,117 +132,48 @@ impl Calls {
             .map_err(|code| failed("vkWaitSemaphores", code))
     }
 
-    /// As [`Hand::wait`], with a second semaphore that would end the wait at 1.
-    pub(crate) fn wait_or(
-        &self,
-        semaphore: vk::Semaphore,
-        value: u64,
-        other: vk::Semaphore,
-    ) -> Outcome<()> {
-        let (semaphores, values) = ([semaphore, other], [value, 1]);
-        let info = vk::SemaphoreWaitInfo::default()
-            .flags(vk::SemaphoreWaitFlags::ANY)
-            .semaphores(&semaphores)
-            .values(&values);
-        // SAFETY: live timeline semaphores of this device.
-        unsafe { self.raw().wait_semaphores(&info, LONG.as_nanos() as u64) }
-            .map_err(|code| failed("vkWaitSemaphores", code))
-    }
-
-    /// `vkGetSemaphoreCounterValue` until the value is reached.
+    /// [`submit`] to the queue of this hand, without commands.
     #[inline]
-    pub(crate) fn poll(&self, semaphore: vk::Semaphore, value: u64) -> Outcome<()> {
-        let start = Instant::now();
-        let mut looks = 0_u32;
-        while self.value(semaphore)? < value {
-            std::hint::spin_loop();
-            looks += 1;
-            if looks.is_multiple_of(1 << 16) && start.elapsed() > LONG {
-                return Err(Stop::Failed("a semaphore does not get to its value".into()));
-            }
-        }
-        Ok(())
+    pub(crate) fn submit(&self, waits: Values<'_>, signals: Values<'_>) -> Outcome<()> {
+        submit(&self.device, self.queue, &[], waits, signals)
     }
 
-    /// `vkQueueSubmit` of one submission without commands and with at most [`WAITS`] waits.
-    #[inline]
-    pub(crate) fn submit(
-        &self,
-        queue: &QueueGuard,
-        (waits, wait_values): (&[vk::Semaphore], &[u64]),
-        (signals, signal_values): (&[vk::Semaphore], &[u64]),
-    ) -> Outcome<()> {
-        self.submit_commands(queue, &[], (waits, wait_values), (signals, signal_values))
-    }
-
-    /// `vkQueueSubmit` of one submission with at most [`WAITS`] waits.
-    #[inline]
-    pub(crate) fn submit_commands(
-        &self,
-        queue: &QueueGuard,
-        commands: &[vk::CommandBuffer],
-        (waits, wait_values): (&[vk::Semaphore], &[u64]),
-        (signals, signal_values): (&[vk::Semaphore], &[u64]),
-    ) -> Outcome<()> {
-        const STAGES: [vk::PipelineStageFlags; WAITS] =
-            [vk::PipelineStageFlags::ALL_COMMANDS; WAITS];
-        let mut values = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(wait_values)
-            .signal_semaphore_values(signal_values);
-        let info = vk::SubmitInfo::default()
-            .wait_semaphores(waits)
-            .wait_dst_stage_mask(&STAGES[..waits.len()])
-            .command_buffers(commands)
-            .signal_semaphores(signals)
-            .push_next(&mut values);
-        // SAFETY: the queue is locked. All semaphores are timelines of this device and live until
-        // they reach their expected values. Rows only count up. Command buffers are recorded and
-        // used once at a time.
-        unsafe {
-            self.raw()
-                .queue_submit(queue.raw(), &[info], vk::Fence::null())
-        }
-        .map_err(|code| failed("vkQueueSubmit", code))
-    }
-}
-
-/// A semaphore that is signalled from another thread than that of its hand.
-pub(crate) struct Signaller(Device, vk::Semaphore);
-
-impl Signaller {
-    /// `vkSignalSemaphore`.
-    pub(crate) fn signal(&self, value: u64) -> Outcome<()> {
-        let info = vk::SemaphoreSignalInfo::default()
-            .semaphore(self.1)
-            .value(value);
-        // SAFETY: a live timeline semaphore of this device; rows only ever count up.
-        unsafe { self.0.raw().signal_semaphore(&info) }
-            .map_err(|code| failed("vkSignalSemaphore", code))
-    }
-}
-
-impl Hand {
     /// Waits until all semaphores have reached their expected values and the queue is idle.
     pub(crate) fn settle(&self) -> Outcome<()> {
-        const PATIENCE: Duration = Duration::from_secs(2);
         for (semaphore, value) in self.semaphores.borrow().iter() {
-            let (semaphores, values) = ([*semaphore], [*value]);
-            let info = vk::SemaphoreWaitInfo::default()
-                .semaphores(&semaphores)
-                .values(&values);
-            // SAFETY: a live timeline semaphore of this device.
-            unsafe {
-                self.raw()
-                    .wait_semaphores(&info, PATIENCE.as_nanos() as u64)
-            }
-            .map_err(|code| failed("vkWaitSemaphores", code))?;
+            self.wait(*semaphore, *value)?;
         }
-        let queue = self.lock()?;
         // Drivers may use a semaphore a moment after the last submission with it has signalled.
-        // SAFETY: the queue is locked, and all submissions of rows end.
-        unsafe { self.raw().queue_wait_idle(queue.raw()) }
+        // SAFETY: nothing else uses the queue, and all submissions of rows end.
+        unsafe { self.raw().queue_wait_idle(self.queue) }
             .map_err(|code| failed("vkQueueWaitIdle", code))
     }
+}
+
+/// `vkQueueSubmit` of one submission with at most [`WAITS`] waits.
+#[inline]
+pub(crate) fn submit(
+    device: &Device,
+    queue: vk::Queue,
+    commands: &[vk::CommandBuffer],
+    (waits, wait_values): Values<'_>,
+    (signals, signal_values): Values<'_>,
+) -> Outcome<()> {
+    const STAGES: [vk::PipelineStageFlags; WAITS] = [vk::PipelineStageFlags::ALL_COMMANDS; WAITS];
+    let mut values = vk::TimelineSemaphoreSubmitInfo::default()
+        .wait_semaphore_values(wait_values)
+        .signal_semaphore_values(signal_values);
+    let info = vk::SubmitInfo::default()
+        .wait_semaphores(waits)
+        .wait_dst_stage_mask(&STAGES[..waits.len()])
+        .command_buffers(commands)
+        .signal_semaphores(signals)
+        .push_next(&mut values);
+    // SAFETY: nothing else uses the queue meanwhile. All semaphores are timelines of this device
+    // and live until they reach their expected values. Rows only count up. Command buffers are
+    // recorded and used once at a time.
+    unsafe { device.raw().queue_submit(queue, &[info], vk::Fence::null()) }
+        .map_err(|code| failed("vkQueueSubmit", code))
 }
 
 impl Drop for Hand {
@@ -272,5 +185,42 @@ impl Drop for Hand {
                 unsafe { self.raw().destroy_semaphore(semaphore, None) };
             }
         }
+    }
+}
+
+/// Timelines whose signals the host announces, and makes later.
+pub(crate) struct Awaited {
+    pub(crate) timelines: Vec<Timeline>,
+    semaphores: Vec<vk::Semaphore>,
+}
+
+impl Awaited {
+    pub(crate) fn new(
+        device: &Device,
+        make: impl Fn() -> syncline::Result<Timeline>,
+        count: usize,
+    ) -> Outcome<Self> {
+        let timelines = (0..count).map(|_| make()).collect::<Result<Vec<_>, _>>()?;
+        let semaphores = timelines
+            .iter()
+            .map(|timeline| device.semaphore_of(timeline));
+        Ok(Self {
+            semaphores: semaphores.collect::<Result<_, _>>()?,
+            timelines,
+        })
+    }
+
+    /// Announces the values up to `value` to the engine.
+    pub(crate) fn promise(&self, value: u64) -> Outcome<()> {
+        for timeline in &self.timelines {
+            timeline.claim(value)?.submitted()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the announced signals.
+    pub(crate) fn keep(&self, hand: &Hand, value: u64) -> Outcome<()> {
+        let mut semaphores = self.semaphores.iter();
+        semaphores.try_for_each(|semaphore| hand.signal(*semaphore, value))
     }
 }

@@ -2,18 +2,18 @@
 
 use syncline_conformance::steady::{self, OPERATIONS, TIMES};
 
-use super::{Call, Floor, Row};
 use crate::heap;
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
+use crate::row::{Call, Question, Row};
 use crate::side::{Outcome, Stop};
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "alloc",
+    question: Question::Submission,
     ours: "signals, waits, records, queries and submissions (a host worker's closures capture 64 bytes), each 1000 times after some warm-up: allocations and reallocations of Rust code on all threads; per operation, of the operation with most",
     raw: "(nothing can allocate less)",
-    floor: Floor::Unmeasured("nothing"),
     limits: &[Limit::Figure(EACH, 0.0)],
     on: &[On::Each],
     variants: &[],

@@ -1,54 +1,48 @@
 //! Four threads on four queues that share one timeline.
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Barrier, Mutex};
+use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Queue, QueueKind};
+use syncline::{Device, Queue, QueueKind, Timeline};
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-use super::crew::lock;
-use super::crew::{Part, THREADS, race};
-use super::{Call, Floor, RECORDED, Row};
 use crate::lab::Lab;
+use crate::limit::Limit;
 use crate::machine::On;
-use crate::raw::channel::{Counter, Job, Patience, Worker};
-use crate::side::{FLOOR, OURS, Outcome, RAW, Stop};
+use crate::row::{BURST, Call, LONG, Question, Row, lock};
+use crate::side::{OURS, Outcome, RAW, Side, Stop};
 
-/// Time-out of all waits of this row.
-const LONG: Duration = Duration::from_secs(20);
+/// Number of threads. The measuring thread is the first.
+const THREADS: usize = 4;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "contend",
+    question: Question::Submission,
     ours: "four threads, each with a queue of its own, submit 64 times each: a submission takes the next value of one timeline from an atomic counter, waits for the value before it, and signals it. From the start of all four threads until the last has submitted, divided by the number of submissions, without their end",
-    raw: "the same by hand: a mutex around the next value and the driver's calls (cuStreamWaitEvent and cuEventRecord; vkQueueSubmit with one wait and one signal). On the host, which needs no mutex, a boxed closure through a channel to one worker thread for each queue",
-    floor: Floor::Side(
-        "the same by the least timelines that several threads may use, whose claims are in order, so that the mutex stays; on the host raw, with threads that poll as long as ours before they sleep",
-    ),
-    limits: RECORDED,
-    on: &[On::Each],
+    raw: "the same by hand: a mutex around the next value and the driver's calls (cuStreamWaitEvent and cuEventRecord; vkQueueSubmit with one wait and one signal)",
+    limits: &[Limit::RatioToRaw(2.5)],
+    on: &[On::Cuda, On::Vulkan],
     variants: &[],
     run: contend,
 }];
 
+/// One side: what each thread submits, and the end of a burst, which is not timed.
+struct Part<'w> {
+    name: &'static str,
+    /// Submits so often on the thread with this number.
+    work: &'w (dyn Fn(usize, u64) -> Outcome<()> + Sync),
+    drain: &'w dyn Fn() -> Outcome<()>,
+}
+
 /// Ours: queues, and a timeline that they share.
 struct Ours {
     queues: Vec<Queue>,
-    shared: syncline::Timeline,
+    shared: Timeline,
     next: AtomicU64,
 }
 
 impl Ours {
-    fn new(device: &Device, queues: Vec<Queue>) -> Outcome<Self> {
-        Ok(Self {
-            queues,
-            shared: device.timeline("shared")?,
-            next: AtomicU64::new(1),
-        })
-    }
-
     fn submit(&self, me: usize, count: u64) -> Outcome<()> {
         for _ in 0..count {
             let value = self.next.fetch_add(1, Ordering::Relaxed);
@@ -66,208 +60,121 @@ impl Ours {
 
 fn contend(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.device(call.subject.indices[0])?;
+    let queue = |_| device.queue(QueueKind::Compute, "one of four");
+    let ours = Ours {
+        queues: (0..THREADS).map(queue).collect::<Result<_, _>>()?,
+        shared: device.timeline("shared")?,
+        next: AtomicU64::new(1),
+    };
+    let ours = Part {
+        name: OURS,
+        work: &|me, count| ours.submit(me, count),
+        drain: &|| ours.drain(),
+    };
     match &device {
         #[cfg(feature = "cuda")]
-        Device::Cuda(cuda) => on_cuda(&device, cuda, lab),
-        #[cfg(feature = "vulkan")]
-        Device::Vulkan(vulkan) => on_vulkan(&device, vulkan, lab),
-        _ => host(&device, lab),
-    }
-}
-
-/// One for each thread.
-fn each<T, E>(make: impl Fn() -> Result<T, E>) -> Outcome<Vec<T>>
-where
-    Stop: From<E>,
-{
-    Ok((0..THREADS).map(|_| make()).collect::<Result<_, E>>()?)
-}
-
-/// Worker threads, and the counter that their jobs wait for and signal.
-struct Workers {
-    workers: Vec<Worker>,
-    counter: std::sync::Arc<Counter>,
-    next: AtomicU64,
-}
-
-impl Workers {
-    fn new(patience: Patience) -> Self {
-        Self {
-            workers: (0..THREADS).map(|_| Worker::start(patience)).collect(),
-            counter: std::sync::Arc::new(Counter::new(patience)),
-            next: AtomicU64::new(1),
-        }
-    }
-
-    fn submit(&self, me: usize, count: u64) -> Outcome<()> {
-        for _ in 0..count {
-            let value = self.next.fetch_add(1, Ordering::Relaxed);
-            let job = Job {
-                wait: (self.counter.clone(), value - 1),
-                work: Box::new(|| ()),
-                signal: (self.counter.clone(), value),
-            };
-            if !self.workers[me].send(job) {
-                return Err(Stop::Failed("a worker by hand has ended".into()));
-            }
-        }
-        Ok(())
-    }
-
-    fn drain(&self) -> Outcome<()> {
-        self.counter.wait(self.next.load(Ordering::Relaxed) - 1);
-        Ok(())
-    }
-}
-
-fn host(device: &Device, lab: &mut Lab) -> Outcome<()> {
-    let ours = Ours::new(
-        device,
-        each(|| device.queue(QueueKind::Compute, "one of four"))?,
-    )?;
-    let [raw, floor] = [Patience::NONE, Patience::OURS].map(Workers::new);
-    race(
-        lab,
-        &[
-            Part {
-                name: OURS,
-                work: &|me, count| ours.submit(me, count),
-                drain: &|| ours.drain(),
-            },
-            Part {
-                name: RAW,
-                work: &|me, count| raw.submit(me, count),
-                drain: &|| raw.drain(),
-            },
-            Part {
-                name: FLOOR,
-                work: &|me, count| floor.submit(me, count),
-                drain: &|| floor.drain(),
-            },
-        ],
-    )
-}
-
-#[cfg(feature = "cuda")]
-fn on_cuda(device: &Device, cuda: &syncline::cuda::Device, lab: &mut Lab) -> Outcome<()> {
-    use crate::raw::cuda::{Chain, Hand};
-    use crate::raw::least::cuda as least;
-
-    let hand = Hand::new(cuda)?;
-    let ours = Ours::new(
-        device,
-        each(|| device.queue(QueueKind::Compute, "one of four"))?,
-    )?;
-    let raw = Chain::new(&hand, THREADS, 64)?;
-    let room = std::sync::Arc::default();
-    let queues = each(|| -> Outcome<_> { Ok(least::Queue::new(&hand, hand.stream()?, &room)) })?;
-    let shared = least::Timeline::new(&hand);
-    let last = Mutex::new(0);
-    race(
-        lab,
-        &[
-            Part {
-                name: OURS,
-                work: &|me, count| ours.submit(me, count),
-                drain: &|| ours.drain(),
-            },
-            Part {
+        Device::Cuda(device) => {
+            let hand = crate::raw::cuda::Hand::new(device)?;
+            let raw = crate::raw::cuda::Chain::new(&hand, THREADS, BURST)?;
+            let raw = Part {
                 name: RAW,
                 work: &|me, count| raw.submit(me, count),
                 drain: &|| raw.finish(),
-            },
-            Part {
-                name: FLOOR,
-                work: &|me, count| {
-                    for _ in 0..count {
-                        let mut last = lock(&last);
-                        let (wait, signal) = ((&shared, *last), (&shared, *last + 1));
-                        queues[me].submit(&[wait], |_, _| Ok(0), &[signal])?;
-                        *last += 1;
-                    }
-                    Ok(())
-                },
-                drain: &|| shared.wait(*lock(&last), LONG),
-            },
-        ],
-    )
+            };
+            race(lab, &[ours, raw])
+        }
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => on_vulkan(device, lab, ours),
+        _ => Err(Stop::Skipped("the host has no driver".into())),
+    }
 }
 
 #[cfg(feature = "vulkan")]
-fn on_vulkan(device: &Device, vulkan: &syncline::vulkan::Device, lab: &mut Lab) -> Outcome<()> {
-    use crate::raw::least::vulkan as least;
-    use crate::raw::vulkan::{Calls, Hand};
+fn on_vulkan(device: &syncline::vulkan::Device, lab: &mut Lab, ours: Part<'_>) -> Outcome<()> {
+    use crate::raw::vulkan::{Hand, submit};
 
-    let own = each(|| vulkan.queue(QueueKind::Compute, "one of four"))?;
-    // The driver's queue of each.
-    let places: Vec<_> = own.iter().map(|own| (own.family(), own.index())).collect();
-    let ours = Ours::new(device, own.into_iter().map(Queue::from).collect())?;
-    let hands: Vec<_> = places
-        .iter()
-        .map(|(family, index)| Hand::new(vulkan, *family, *index))
-        .collect();
-    let calls: &Calls = &hands[0];
-    let (semaphore, least_semaphore) = (hands[0].semaphore(false)?, hands[0].semaphore(false)?);
-    let positions = hands
-        .iter()
-        .map(|hand| hand.semaphore(false))
-        .collect::<Outcome<Vec<_>>>()?;
-    let room = std::sync::Arc::default();
-    let queues: Vec<_> = positions
-        .iter()
-        .map(|position| least::Queue::new(calls, position.raw, &room))
-        .collect();
-    let shared = least::Timeline::new(least_semaphore.raw);
-    let (raw_last, last) = (Mutex::new(0), Mutex::new(0));
-    let guard = |me: usize| vulkan.lock_queue(places[me].0, places[me].1);
-    let raced = race(
-        lab,
-        &[
-            Part {
-                name: OURS,
-                work: &|me, count| ours.submit(me, count),
-                drain: &|| ours.drain(),
-            },
-            Part {
-                name: RAW,
-                work: &|me, count| {
-                    for _ in 0..count {
-                        let mut last = lock(&raw_last);
-                        let (wait, signal) = ([*last], [*last + 1]);
-                        let semaphores = [semaphore.raw];
-                        calls.submit(&guard(me)?, (&semaphores, &wait), (&semaphores, &signal))?;
-                        *last += 1;
-                    }
-                    Ok(())
-                },
-                drain: &|| {
-                    let last = *lock(&raw_last);
-                    hands[0].expect(semaphore, last);
-                    calls.wait(semaphore.raw, last)
-                },
-            },
-            Part {
-                name: FLOOR,
-                work: &|me, count| {
-                    for _ in 0..count {
-                        let mut last = lock(&last);
-                        let (wait, signal) = ((&shared, *last), (&shared, *last + 1));
-                        queues[me].submit(&guard(me)?, &[wait], &[signal])?;
-                        *last += 1;
-                    }
-                    Ok(())
-                },
-                drain: &|| {
-                    let last = *lock(&last);
-                    hands[0].expect(least_semaphore, last);
-                    for ((hand, position), queue) in hands.iter().zip(&positions).zip(&queues) {
-                        hand.expect(*position, queue.position());
-                    }
-                    calls.wait(least_semaphore.raw, last)
-                },
-            },
-        ],
-    );
-    // The semaphores of the first hand are used on all queues.
+    // All alive at once, so that they have different queues of the driver, if it has as many.
+    let queue = |_| device.queue(QueueKind::Compute, "by hand");
+    let queues = (0..THREADS).map(queue).collect::<Result<Vec<_>, _>>()?;
+    let hands = queues.iter().map(|queue| Hand::new(device, queue));
+    let hands = hands.collect::<Outcome<Vec<_>>>()?;
+    let queues: Vec<_> = hands.iter().map(Hand::queue).collect();
+    let semaphore = hands[0].semaphore(false)?;
+    let last = Mutex::new(0);
+    let raw = Part {
+        name: RAW,
+        work: &|me, count| {
+            for _ in 0..count {
+                let mut last = lock(&last);
+                let (wait, signal) = ([*last], [*last + 1]);
+                let of = [semaphore.raw];
+                submit(device, queues[me], &[], (&of, &wait), (&of, &signal))?;
+                *last += 1;
+            }
+            Ok(())
+        },
+        drain: &|| {
+            let last = *lock(&last);
+            hands[0].expect(semaphore, last);
+            hands[0].wait(semaphore.raw, last)
+        },
+    };
+    let raced = race(lab, &[ours, raw]);
+    // The semaphore of the first hand is used on all queues.
     hands.iter().try_for_each(Hand::settle).and(raced)
+}
+
+/// Measures the sides with four threads.
+///
+/// A sample is the time from the start of all threads until the last one has submitted its part,
+/// divided by the number of submissions.
+fn race<'w>(lab: &mut Lab, parts: &[Part<'w>]) -> Outcome<()> {
+    /// The next side and the number of its submissions for each thread; `None` ends the threads.
+    type Order = Option<(usize, u64)>;
+    let barrier = Barrier::new(THREADS);
+    let order = Mutex::new(Order::None);
+    let ended = Mutex::new(Ok(()));
+    let works: Vec<_> = parts.iter().map(|part| part.work).collect();
+    thread::scope(|scope| {
+        for me in 1..THREADS {
+            let (barrier, order, ended, works) = (&barrier, &order, &ended, &works);
+            scope.spawn(move || {
+                loop {
+                    barrier.wait();
+                    let Some((part, count)) = *lock(order) else {
+                        return;
+                    };
+                    if let Err(stop) = works[part](me, count) {
+                        *lock(ended) = Err(stop);
+                    }
+                    barrier.wait();
+                }
+            });
+        }
+        let side = |(at, part): (usize, &Part<'w>)| {
+            let (name, work, drain) = (part.name, part.work, part.drain);
+            let (barrier, order, ended) = (&barrier, &order, &ended);
+            let each =
+                |values: std::ops::Range<u64>| (values.end - values.start).div_ceil(THREADS as u64);
+            Side::bursts(
+                name,
+                BURST * THREADS as u64,
+                move |values| {
+                    *lock(order) = Some((at, each(values)));
+                    Ok(())
+                },
+                move |values| {
+                    barrier.wait();
+                    let done = work(0, each(values));
+                    barrier.wait();
+                    done.and(std::mem::replace(&mut *lock(ended), Ok(())))
+                },
+                move |_| drain(),
+            )
+        };
+        let raced = lab.race(parts.iter().enumerate().map(side).collect());
+        *lock(&order) = None;
+        barrier.wait();
+        raced
+    })
 }

@@ -1,24 +1,20 @@
 //! Vulkan: frames of another library, which signals semaphores of its own.
 #![allow(unsafe_code, reason = "adopts semaphores, as an application does")]
 
+use std::ops::Range;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use ash::vk;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::Device;
 use syncline::{QueueKind, Timeline};
 
-use super::crew::lock;
-use super::{Call, Floor, Row};
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
 use crate::raw::vulkan::{Hand, Semaphore};
-use crate::side::{Outcome, Side, gated_bursts};
-
-/// Time-out of all waits of this row.
-const LONG: Duration = Duration::from_secs(20);
+use crate::row::{Call, LONG, Question, Row, lock};
+use crate::side::{OURS, Outcome, RAW, Side};
 
 /// Number of frames of a pool. A burst uses each of them once.
 const FRAMES: usize = 16;
@@ -28,9 +24,9 @@ const CLAIM: &str = "claim";
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "foreign.frames",
+    question: Question::Frame,
     ours: "a frame of another library: its lock, a promise of the other library's signal, a submission that waits for it and signals the next value, and wait_submitted; a pool of 16 frames, without their end and without the other library's submissions. claim: the same on timelines of Syncline's own, with a claim in place of the promise",
     raw: "vkQueueSubmit with the same wait and the same signal, behind a mutex",
-    floor: Floor::Unmeasured("the limit is the side claim"),
     limits: &[Limit::Figure("ratio_to_claim", 1.1)],
     on: &[On::Vulkan],
     variants: &[],
@@ -89,8 +85,7 @@ fn pool(frame: impl Fn() -> Outcome<Frame>) -> Outcome<Vec<Frame>> {
 fn use_frame(hand: &Hand, frame: &Frame) -> Outcome<()> {
     let mut value = lock(&frame.value);
     let (semaphore, next) = ([frame.semaphore], *value + 1);
-    let guard = hand.lock()?;
-    hand.submit(&guard, (&semaphore, &[*value]), (&semaphore, &[next]))?;
+    hand.submit((&semaphore, &[*value]), (&semaphore, &[next]))?;
     *value = next;
     Ok(())
 }
@@ -98,13 +93,13 @@ fn use_frame(hand: &Hand, frame: &Frame) -> Outcome<()> {
 fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let device = call.machine.vulkan(call.subject)?;
     let queue = device.queue(QueueKind::Compute, "frames")?;
-    let hand = Hand::new(&device, queue.family(), queue.index());
+    let hand = Hand::new(&device, &queue)?;
     let adopted = pool(|| Frame::new(&device, &hand, true))?;
     let own = pool(|| Frame::own(&device))?;
     let raw = pool(|| Frame::new(&device, &hand, false))?;
-    let by_hand = |pool: &[Frame], count: u64| {
-        let mut frames = pool[..count as usize].iter();
-        frames.try_for_each(|frame| use_frame(&hand, frame))
+    let at = |value: u64| value as usize % FRAMES;
+    let by_hand = |pool: &[Frame], mut values: Range<u64>| {
+        values.try_for_each(|value| use_frame(&hand, &pool[at(value)]))
     };
     let drain = |pool: &[Frame]| -> Outcome<()> {
         for frame in pool {
@@ -116,52 +111,42 @@ fn frames(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
         }
         Ok(queue.idle(LONG)?)
     };
-    // Uses each of the frames. `note` tells the engine of the other library's signal.
+    // Uses a frame. `note` tells the engine of the other library's signal.
     type Note = fn(&Timeline, u64) -> syncline::Result<()>;
-    let consume = |pool: &[Frame], count: u64, note: Note| -> Outcome<()> {
-        for frame in &pool[..count as usize] {
-            let Some(line) = &frame.line else { continue };
-            let mut value = lock(&frame.value);
-            note(line, *value)?;
-            let (wait, next) = (line.at(*value), *value + 1);
-            let submitted = queue.submit(&[wait], |_| Ok(()), &[line.signal_at(next)])?;
-            *value = next;
-            submitted.wait_submitted(LONG)?;
-        }
-        Ok(())
+    let consume = |frame: &Frame, note: Note| -> Outcome<()> {
+        let Some(line) = &frame.line else {
+            return Ok(());
+        };
+        let mut value = lock(&frame.value);
+        note(line, *value)?;
+        let (wait, next) = (line.at(*value), *value + 1);
+        let submitted = queue.submit(&[wait], |_| Ok(()), &[line.signal_at(next)])?;
+        *value = next;
+        Ok(submitted.wait_submitted(LONG)?)
     };
+    let claim: Note = |line, value| line.claim(value)?.submitted();
     let burst = FRAMES as u64;
     lab.race(vec![
-        Side::ours(|n| {
-            gated_bursts(
-                n,
-                burst,
-                |count| by_hand(&adopted, count),
-                |count| consume(&adopted, count, Timeline::signalled_by_others),
-                || drain(&adopted),
-            )
-        })
-        .step(burst),
-        Side::new(CLAIM, |n| {
-            let claim = |line: &Timeline, value| line.claim(value)?.submitted();
-            gated_bursts(
-                n,
-                burst,
-                |count| by_hand(&own, count),
-                |count| consume(&own, count, claim),
-                || drain(&own),
-            )
-        })
-        .step(burst),
-        Side::raw(|n| {
-            gated_bursts(
-                n,
-                burst,
-                |count| by_hand(&raw, count),
-                |count| by_hand(&raw, count),
-                || drain(&raw),
-            )
-        })
-        .step(burst),
+        Side::gated(
+            OURS,
+            burst,
+            |values| by_hand(&adopted, values),
+            |value| consume(&adopted[at(value)], Timeline::signalled_by_others),
+            |_| drain(&adopted),
+        ),
+        Side::gated(
+            CLAIM,
+            burst,
+            |values| by_hand(&own, values),
+            |value| consume(&own[at(value)], claim),
+            |_| drain(&own),
+        ),
+        Side::gated(
+            RAW,
+            burst,
+            |values| by_hand(&raw, values),
+            |value| use_frame(&hand, &raw[at(value)]),
+            |_| drain(&raw),
+        ),
     ])
 }

@@ -1,246 +1,101 @@
-//! Host timelines and host queues.
+//! Host queues, and host threads that wait for each other.
 
 use std::cell::Cell;
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use syncline::QueueKind;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, QueueKind, WaitMode};
 
-use super::{Call, Floor, Row, Variant};
 use crate::lab::Lab;
+use crate::limit::Limit;
 use crate::machine::On;
-use crate::raw::channel::{Counter, Job, Patience, Worker};
-use crate::raw::futex::{Sleep, Timespec, Word};
-use crate::side::{Outcome, Side, Stop, bursts, timed};
-
-/// Time-out of all waits of these rows.
-const LONG: Duration = Duration::from_secs(20);
-
-/// The same as [`LONG`].
-const TIMEOUT: Timespec = Timespec {
-    tv_sec: 20,
-    tv_nsec: 0,
-};
-
-/// How long the hand-written wait spins: as long as an adaptive wait of Syncline.
-const SPIN: Duration = WaitMode::SPIN;
+use crate::processor::AffinityGuard;
+use crate::raw::channel::{Counter, Worker};
+use crate::row::{Call, LONG, Question, Row, Variant};
+use crate::side::{OURS, Outcome, RAW, Side, Stop, timed};
 
 pub(super) const ROWS: &[Row] = &[
     Row {
-        id: "host.pingpong",
-        ours: "two threads and two host timelines, there and back",
-        raw: "two futex words, with a count of sleepers, so that no wake is made without one, and the same spinning",
-        floor: Floor::Side(
-            "the same with a time-out for each wait that sleeps, as every wait has one",
-        ),
-        limits: &[],
-        on: &[On::Host],
-        variants: &[
-            Variant::new("spinning first", SPINNING),
-            Variant::new("sleeping at once", SLEEPING),
-        ],
-        run: pingpong,
-    },
-    Row {
         id: "host.submit",
+        question: Question::Submission,
         ours: "submit a closure to a host queue with one wait and one signal",
         raw: "a boxed closure through a crossbeam channel to a worker thread, values with a condition variable: both threads sleep when there is nothing to do",
-        floor: Floor::Side("the same, but both threads poll for as long as ours before they sleep"),
         limits: &[],
         on: &[On::Host],
         variants: &[
-            Variant::new("64 at a time, to the end", 64),
+            Variant::new("64 at a time, to the end", 64).with_limits(&[Limit::RatioToRaw(1.2)]),
             Variant::new("one at a time, to the end", 1),
         ],
         run: submit,
     },
     Row {
-        id: "host.lock",
-        ours: "lock and unlock a free std::sync::Mutex, as the engine does a few times per operation. The limits in nanoseconds are for a processor that takes 4.4 ns for it",
-        raw: "one atomic addition",
-        floor: Floor::Unmeasured("the lock is the standard library's"),
-        limits: &[],
+        id: "wait.cores",
+        question: Question::Wait,
+        ours: "two threads and two host timelines, there and back, with the default waits",
+        raw: "a mutex and a condition variable for each way",
+        limits: &[Limit::RatioToRaw(1.5)],
         on: &[On::Host],
-        variants: &[],
-        run: lock,
+        variants: &[
+            Variant::new("both threads on one processor", 1),
+            Variant::new("each on its own", 2),
+        ],
+        run: cores,
     },
 ];
-
-const SPINNING: u64 = 0;
-const SLEEPING: u64 = 1;
-
-fn lock(_: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
-    let (mutex, word) = (Mutex::new(0_u64), AtomicU64::new(0));
-    lab.race(vec![
-        Side::ours(|n| {
-            timed(|| {
-                for _ in 0..n {
-                    *black_box(&mutex)
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) += 1;
-                }
-                Ok(())
-            })
-        }),
-        Side::raw(|n| {
-            timed(|| {
-                for _ in 0..n {
-                    black_box(&word).fetch_add(1, Ordering::SeqCst);
-                }
-                Ok(())
-            })
-        }),
-    ])
-}
-
-fn pingpong(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
-    let host = call.machine.host(call.subject)?;
-    let (mode, spin) = match call.n {
-        SLEEPING => (WaitMode::Block, Duration::ZERO),
-        _ => (WaitMode::Adaptive, SPIN),
-    };
-    let (ping, pong) = (&host.timeline("ping")?, &host.timeline("pong")?);
-    let words = &[Word::default(), Word::default()];
-    thread::scope(|scope| {
-        let (order, orders) = channel::<(Whose, u64, u64)>();
-        let (ready, is_ready) = channel();
-        // One partner for all sides, because its placement on a processor costs more than the sides
-        // differ.
-        scope.spawn(move || {
-            for (whose, from, to) in orders {
-                if ready.send(()).is_err() {
-                    return;
-                }
-                for value in from + 1..=to {
-                    match whose {
-                        Whose::Ours => {
-                            let there = ping.at(value).wait_with(mode, LONG);
-                            if there.and_then(|()| pong.signal(value)).is_err() {
-                                return;
-                            }
-                        }
-                        Whose::Words(sleep) => {
-                            words[0].wait(value as u32, spin, sleep);
-                            words[1].signal(value as u32);
-                        }
-                    }
-                }
-            }
-        });
-        let call = |whose, from, to| -> Outcome<()> {
-            let gone = |_| Stop::Failed("the partner has ended".into());
-            order.send((whose, from, to)).map_err(|_| gone(()))?;
-            is_ready.recv().map_err(|_| gone(()))
-        };
-        // Raw and the floor use the same words.
-        let (mut ours, word) = (0, Cell::new(0));
-        let by_hand = |n, sleep| {
-            let first = word.get();
-            word.set(first + n);
-            call(Whose::Words(sleep), first, first + n)?;
-            timed(|| {
-                for value in first + 1..=first + n {
-                    words[0].signal(value as u32);
-                    words[1].wait(value as u32, spin, sleep);
-                }
-                Ok(())
-            })
-        };
-        let outcome = lab.race(vec![
-            Side::ours(|n| {
-                call(Whose::Ours, ours, ours + n)?;
-                timed(|| {
-                    for _ in 0..n {
-                        ours += 1;
-                        ping.signal(ours)?;
-                        pong.at(ours).wait_with(mode, LONG)?;
-                    }
-                    Ok(())
-                })
-            }),
-            Side::raw(|n| by_hand(n, Sleep::Long)),
-            Side::floor(|n| by_hand(n, Sleep::For(&TIMEOUT))),
-        ]);
-        // Ends the partner in any state.
-        ping.fail(Error::work(Stop::Skipped("the race is over".into())));
-        drop(order);
-        outcome
-    })
-}
-
-/// The side that the partner answers.
-#[derive(Clone, Copy)]
-enum Whose {
-    Ours,
-    Words(Sleep<'static>),
-}
 
 fn submit(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let host = call.machine.host(call.subject)?;
     let queue = host.queue(QueueKind::Compute, "submitted to")?;
     let values = host.timeline("values")?;
-    let ran = Arc::new(AtomicU64::new(0));
+    let (worker, counter) = (Worker::start(), Arc::new(Counter::default()));
+    let (ran, submitted) = (Arc::new(AtomicU64::new(0)), Cell::new(0));
     let closure = || {
+        submitted.set(submitted.get() + 1);
         let ran = ran.clone();
         move || {
             ran.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let [sleepy, looking] = [Patience::NONE, Patience::OURS].map(ByHand::new);
-    let (burst, mut ours) = (call.n, 0);
-    let submitted = Cell::new(0);
-    let count_in = |count| submitted.set(submitted.get() + count);
-    let by_hand = |hand: ByHand| {
-        let (closure, count_in, mut value) = (&closure, &count_in, 0);
-        move |n| {
-            bursts(
-                n,
-                burst,
-                |count| {
-                    for _ in 0..count {
-                        hand.submit(value, Box::new(closure()))?;
-                        value += 1;
-                    }
-                    count_in(count);
-                    hand.counter.wait(value);
-                    Ok(())
-                },
-                || Ok(()),
-            )
-        }
-    };
     lab.race(vec![
-        Side::ours(|n| {
-            bursts(
-                n,
-                burst,
-                |count| {
-                    for _ in 0..count {
-                        let closure = closure();
-                        queue.submit(
-                            &[values.at(ours)],
-                            move |recorder| {
-                                recorder.run(closure);
-                                Ok(())
-                            },
-                            &[values.signal_at(ours + 1)],
-                        )?;
-                        ours += 1;
-                    }
-                    count_in(count);
-                    Ok(values.at(ours).wait(LONG)?)
-                },
-                || Ok(()),
-            )
-        })
-        .step(burst),
-        Side::raw(by_hand(sleepy)).step(burst),
-        Side::floor(by_hand(looking)).step(burst),
+        Side::bursts(
+            OURS,
+            call.n,
+            |_| Ok(()),
+            |range| {
+                let last = range.end - 1;
+                for value in range {
+                    let closure = closure();
+                    queue.submit(
+                        &[values.at(value - 1)],
+                        move |recorder| {
+                            recorder.run(closure);
+                            Ok(())
+                        },
+                        &[values.signal_at(value)],
+                    )?;
+                }
+                Ok(values.at(last).wait(LONG)?)
+            },
+            |_| Ok(()),
+        ),
+        Side::bursts(
+            RAW,
+            call.n,
+            |_| Ok(()),
+            |range| {
+                let last = range.end - 1;
+                for value in range {
+                    worker.step(&counter, value - 1, closure())?;
+                }
+                counter.wait(last);
+                Ok(())
+            },
+            |_| Ok(()),
+        ),
     ])?;
     match ran.load(Ordering::Relaxed) {
         ran if ran == submitted.get() => Ok(()),
@@ -251,30 +106,86 @@ fn submit(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     }
 }
 
-/// A worker and the values that its jobs wait for and signal.
-struct ByHand {
-    worker: Worker,
-    counter: Arc<Counter>,
+fn cores(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
+    let host = call.machine.host(call.subject)?;
+    let _guard = AffinityGuard::new();
+    let processors = processors(call.n)?;
+    let lines = [host.timeline("ping")?, host.timeline("pong")?];
+    let counters = [Counter::default(), Counter::default()];
+    lab.race(vec![
+        round_trips(
+            OURS,
+            processors,
+            |way, value| Ok(lines[way].signal(value)?),
+            |way, value| Ok(lines[way].at(value).wait(LONG)?),
+        ),
+        round_trips(
+            RAW,
+            processors,
+            |way, value| {
+                counters[way].signal(value);
+                Ok(())
+            },
+            |way, value| {
+                counters[way].wait(value);
+                Ok(())
+            },
+        ),
+    ])
 }
 
-impl ByHand {
-    fn new(patience: Patience) -> Self {
-        Self {
-            worker: Worker::start(patience),
-            counter: Arc::new(Counter::new(patience)),
-        }
-    }
+/// Round trips of two threads on these processors, from when both are ready.
+fn round_trips<'a>(
+    name: &'static str,
+    [here, there]: [usize; 2],
+    signal: impl Fn(usize, u64) -> Outcome<()> + Sync + 'a,
+    wait: impl Fn(usize, u64) -> Outcome<()> + Sync + 'a,
+) -> Side<'a> {
+    let mut reached = 0;
+    Side::new(name, move |n| {
+        let values = reached + 1..=reached + n;
+        reached += n;
+        let ready = Barrier::new(2);
+        thread::scope(|scope| -> Outcome<Duration> {
+            let other = scope.spawn(|| {
+                let bound = bind(there);
+                ready.wait();
+                bound?;
+                values.clone().try_for_each(|value| {
+                    wait(0, value)?;
+                    signal(1, value)
+                })
+            });
+            let bound = bind(here);
+            ready.wait();
+            bound?;
+            let time = timed(|| {
+                values.clone().try_for_each(|value| {
+                    signal(0, value)?;
+                    wait(1, value)
+                })
+            })?;
+            let ended = other.join();
+            ended.map_err(|_| Stop::Failed("the other thread panicked".into()))??;
+            Ok(time)
+        })
+    })
+}
 
-    /// Waits for `value`, does the work and signals the next value.
-    fn submit(&self, value: u64, work: Box<dyn FnOnce() + Send>) -> Outcome<()> {
-        let job = Job {
-            wait: (self.counter.clone(), value),
-            work,
-            signal: (self.counter.clone(), value + 1),
-        };
-        if self.worker.send(job) {
-            return Ok(());
-        }
-        Err(Stop::Failed("the worker by hand has ended".into()))
+/// The processors of the two threads.
+fn processors(count: u64) -> Outcome<[usize; 2]> {
+    let allowed = sched_getaffinity(None).map_err(std::io::Error::from)?;
+    let mut all = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+    match (all.next(), all.next()) {
+        (Some(first), _) if count == 1 => Ok([first, first]),
+        (Some(first), Some(second)) => Ok([first, second]),
+        _ => Err(Stop::Skipped("there is one processor".into())),
     }
+}
+
+/// Binds the thread to a processor.
+fn bind(processor: usize) -> Outcome<()> {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    Ok(sched_setaffinity(None, &only).map_err(std::io::Error::from)?)
 }

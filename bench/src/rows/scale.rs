@@ -4,25 +4,21 @@ use std::future::Future;
 use std::hint::black_box;
 use std::pin::Pin;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Device, QueueKind, Timeline, wait::future};
 use syncline_conformance::Subject as _;
-use syncline_conformance::footprint::Footprint;
 use syncline_conformance::workload::Equipped;
 
-use super::gate::close;
-use super::{Call, Floor, Row, Variant, is_short};
+use crate::heap;
 use crate::lab::Lab;
 use crate::limit::Limit;
 use crate::machine::On;
-use crate::shared_core::UndisturbedRounds;
-use crate::side::{OURS, Outcome, Stop};
+use crate::processor::UndisturbedRounds;
+use crate::row::{Call, LONG, Question, Row, Variant, close};
+use crate::side::{Outcome, Stop};
 use crate::stats::median;
-
-/// Time-out of all waits of this row.
-const LONG: Duration = Duration::from_secs(60);
 
 /// Outstanding points, and their number in a short run.
 const MANY: (u64, u64) = (100_000, 10_000);
@@ -42,9 +38,9 @@ const WAITS: u64 = 1;
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "scale.outstanding",
+    question: Question::Many,
     ours: "100 000 outstanding points (--quick: 10 000) on one timeline: signals of submissions behind a closed gate (submissions above the bound of the driver are held on the host), or waits of futures; the time is that of one more signal",
-    raw: "(the driver's memory for one submission like these, as far as it is malloc's, is driver_bytes_each)",
-    floor: Floor::Unmeasured("no driver offers it"),
+    raw: "(no driver offers it)",
     limits: &[
         Limit::Figure("own_bytes_each", 256.0),
         // Two measurements of the same quantity differ by up to this factor.
@@ -74,7 +70,7 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
     let equipped = call.machine.equipped(index)?;
     let device = equipped.device().clone();
     let (mut few, mut many) = (Like::default(), Like::default());
-    let count_of_many = if is_short(lab) { MANY.1 } else { MANY.0 };
+    let count_of_many = if lab.is_quick() { MANY.1 } else { MANY.0 };
     // Pairs of measurements are compared, and their order alternates, so that a machine that slows
     // down does not matter.
     let rounds = lab.rounds().div_ceil(6);
@@ -92,23 +88,11 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
             }
         }
     }
-    lab.note_disturbed(&undisturbed);
     let of = |samples: &[f64]| median(samples).unwrap_or(f64::NAN);
-    let bytes = of(&many.bytes) / count_of_many as f64;
-    let mut own = bytes;
+    lab.figure("own_bytes_each", of(&many.bytes) / count_of_many as f64);
     if call.n == SIGNALS {
-        let in_driver = (count_of_many - many.held as u64) as f64;
         lab.figure("held", many.held as f64);
-        lab.figure("bytes_each", bytes);
-        if let Some(driver) = driver_bytes(&equipped)? {
-            lab.figure("driver_bytes_each", driver);
-            own = (bytes - driver * in_driver / count_of_many as f64).max(0.0);
-        }
-        lab.note(
-            "own_bytes_each: bytes_each less the memory of the driver for its submissions".into(),
-        );
     }
-    lab.figure("own_bytes_each", own);
     lab.figure("signal_with_100_ns", of(&few.signal));
     lab.figure("query_ns", of(&many.query));
     lab.figure("query_with_100_ns", of(&few.query));
@@ -117,19 +101,8 @@ fn outstanding(call: &Call<'_>, lab: &mut Lab) -> Outcome<()> {
         compared(&many.signal, &few.signal),
     );
     lab.figure("query_to_that_with_100", compared(&many.query, &few.query));
-    lab.taken(OURS, &many.signal);
+    lab.taken(&many.signal);
     Ok(())
-}
-
-/// Heap bytes of the process.
-pub(super) fn heap() -> Outcome<f64> {
-    let now = Footprint::now().map_err(|_| Stop::Skipped("no /proc to count in".into()))?;
-    match now.heap {
-        0 => Err(Stop::Skipped(
-            "the allocator does not tell what it has given out".into(),
-        )),
-        bytes => Ok(bytes as f64),
-    }
 }
 
 /// The median ratio of measurements that were made in pairs.
@@ -140,22 +113,21 @@ pub(super) fn compared(ones: &[f64], others: &[f64]) -> f64 {
 
 /// Nanoseconds of one of `count` operations. `go` does as many as its argument says.
 ///
-/// Not repeated on a shared core, because that would change what is outstanding.
+/// Waits for a core that nothing else uses. Not repeated on a shared one, because that would change
+/// what is outstanding.
 fn cost(
     rounds: &mut UndisturbedRounds,
     count: u64,
     mut go: impl FnMut(u64) -> Outcome<()>,
 ) -> Outcome<f64> {
     let each = count / PARTS;
-    let parts = rounds.run_once(|| {
-        let mut parts = Vec::new();
-        for _ in 0..PARTS {
-            let start = Instant::now();
-            go(each)?;
-            parts.push(start.elapsed().as_nanos() as f64 / each as f64);
-        }
-        Ok(parts)
-    })?;
+    rounds.wait();
+    let mut parts = Vec::new();
+    for _ in 0..PARTS {
+        let start = Instant::now();
+        go(each)?;
+        parts.push(start.elapsed().as_nanos() as f64 / each as f64);
+    }
     Ok(median(&parts).unwrap_or(f64::NAN))
 }
 
@@ -185,9 +157,7 @@ fn signals(
         Ok(())
     };
     let measured = (|| {
-        let before = heap()?;
-        submit(1..=count)?;
-        like.bytes.push(heap()? - before);
+        like.bytes.push(heap::growth(|| submit(1..=count))?);
         like.held = queue.held().count;
         like.query.push(query(&timeline, rounds)?);
         let mut last = count;
@@ -214,14 +184,14 @@ fn waits(
     let mut futures: Vec<Pin<Box<future::WaitAll>>> = (0..count)
         .map(|number| Box::pin(future::all(&[timeline.at(above + number)])))
         .collect();
-    let before = heap()?;
-    let mut context = Context::from_waker(Waker::noop());
-    for waiting in &mut futures {
-        if waiting.as_mut().poll(&mut context).is_ready() {
-            return Err(Stop::Failed("a wait ended without a signal".into()));
+    like.bytes.push(heap::growth(|| {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut futures = futures.iter_mut();
+        match futures.any(|waiting| waiting.as_mut().poll(&mut context).is_ready()) {
+            true => Err(Stop::Failed("a wait ended without a signal".into())),
+            false => Ok(()),
         }
-    }
-    like.bytes.push(heap()? - before);
+    })?);
     like.query.push(query(&timeline, rounds)?);
     let mut last = 0;
     like.signal.push(cost(rounds, TAKEN, |each| {
@@ -232,51 +202,4 @@ fn waits(
         Ok(())
     })?);
     Ok(())
-}
-
-/// Number of submissions by hand that show the driver's memory. Any driver takes as many.
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
-const SOME: u64 = 2000;
-
-/// Heap bytes of the driver for a submission that only signals, behind a closed gate.
-///
-/// `None` for the host, which has no driver.
-fn driver_bytes(equipped: &Equipped) -> Outcome<Option<f64>> {
-    match equipped.device() {
-        #[cfg(feature = "vulkan")]
-        Device::Vulkan(device) => vulkan_bytes(equipped, device).map(Some),
-        #[cfg(feature = "cuda")]
-        Device::Cuda(device) => super::cuda::event_bytes(equipped, device, SOME, heap).map(Some),
-        _ => Ok(None),
-    }
-}
-
-#[cfg(feature = "vulkan")]
-fn vulkan_bytes(equipped: &Equipped, device: &syncline::vulkan::Device) -> Outcome<f64> {
-    let queue = device.queue(QueueKind::Compute, "behind a gate")?;
-    let hand = crate::raw::vulkan::Hand::new(device, queue.family(), queue.index());
-    let (first, second) = (hand.semaphore(false)?, hand.semaphore(false)?);
-    let latch = close(equipped, &queue.clone().into())?;
-    let guard = hand.lock()?;
-    let measured = (|| {
-        let before = heap()?;
-        // The same signals as ours: of the timeline and of the queue.
-        for value in 1..=SOME {
-            hand.submit(
-                &guard,
-                (&[], &[]),
-                (&[first.raw, second.raw], &[value, value]),
-            )?;
-        }
-        Ok((heap()? - before) / SOME as f64)
-    })();
-    Equipped::open(&latch)?;
-    drop(guard);
-    if measured.is_ok() {
-        hand.expect(first, SOME);
-        hand.expect(second, SOME);
-        hand.wait(second.raw, SOME)?;
-    }
-    let ended = queue.idle(LONG);
-    measured.and_then(|measured| Ok(ended.map(|()| measured)?))
 }

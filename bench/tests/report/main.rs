@@ -1,4 +1,4 @@
-//! The bench's rows, a short run of them, and the page that is made of recorded runs.
+//! Tests of the bench: its rows and limits, short runs, and what its pages say.
 
 mod page;
 mod rows;

@@ -8,8 +8,7 @@ use syncline_bench::heap::Allocator;
 use syncline_bench::lab::Pace;
 use syncline_bench::measure::{Nothing, Options};
 use syncline_bench::report::Record;
-use syncline_bench::rows::{self, Floor};
-use syncline_bench::{Limit, Machine, Plan, Report, measure};
+use syncline_bench::{Machine, Plan, Report, measure};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -35,27 +34,11 @@ fn every_row_runs_or_says_why_not() {
                 assert!(row.ours_ns.is_none() && row.met.is_none(), "{row:?}");
             }
             None => {
-                let subject = row.subject.as_deref().expect("a subject");
-                let limits = rows::limits_of(&row.id, subject).expect("a row of this build");
-                let is_judged = limits
-                    .iter()
-                    .any(|limit| !matches!(limit, Limit::Recorded(_)));
-                assert_eq!(row.met.is_some(), is_judged, "{row:?}");
+                assert_eq!(row.met.is_some(), row.limits != "no limit", "{row:?}");
                 let measured = row.ours_ns.is_some() || !row.figures.is_empty();
                 assert!(measured, "{row:?}");
                 let missing = row.missed.iter().find(|miss| miss.contains("not measured"));
                 assert_eq!(missing, None, "{} on {:?}", row.id, row.subject);
-                let rows = rows::all();
-                let floor = rows
-                    .iter()
-                    .find(|all| all.id == row.id)
-                    .map(|all| all.floor);
-                let expected = matches!(floor, Some(Floor::Side(_)));
-                assert_eq!(row.floor_ns.is_some(), expected, "{row:?}");
-                let ratios = row.ratio_to_floor.is_some() && row.spread.floor_ns.is_some();
-                assert_eq!(ratios, expected, "{row:?}");
-                let to_raw = expected && row.raw_ns.is_some();
-                assert_eq!(row.floor_ratio.is_some(), to_raw, "{row:?}");
             }
         }
     }
@@ -66,9 +49,7 @@ fn every_row_runs_or_says_why_not() {
         .filter(|row| row.id.starts_with("wait.any."))
     {
         // All are registered before the signal, so a waking takes time.
-        for name in ["wake_ns", "return_ns", "waker_ns"] {
-            assert!(row.figures.get(name) > Some(&0.0), "{name}: {row:?}");
-        }
+        assert!(row.figures.get("wake_ns") > Some(&0.0), "{row:?}");
     }
     let counted = |row: &&Record| row.id == "alloc" && row.skipped.is_none();
     assert!(report.rows.iter().any(|row| counted(&row)));
@@ -76,27 +57,15 @@ fn every_row_runs_or_says_why_not() {
         // The other tests of this process allocate at the same time, so the count may be above 0.
         assert!(row.figures.contains_key("allocations_each"), "{row:?}");
     }
-    let host = |id: &str| {
-        let of_host =
-            |subject: &Option<String>| subject.as_deref().is_some_and(|s| s.starts_with("host"));
-        report
-            .rows
-            .iter()
-            .any(|row| row.id == id && of_host(&row.subject) && row.ours_ns > Some(0.0))
-    };
-    for id in [
-        "host.pingpong",
-        "host.submit",
-        "counter.pingpong",
-        "wait.any.10000",
-        "any.dispatch",
-        "scale.outstanding",
-        "contend",
-        "frame.cpu",
-        "held.wide",
-        "held.deep",
-    ] {
-        assert!(host(id), "{id} did not run on the host");
+    for id in ["host.submit", "scale.outstanding", "frame.cpu", "held.deep"] {
+        let of_host = |row: &&Record| {
+            row.subject
+                .as_deref()
+                .is_some_and(|s| s.starts_with("host"))
+        };
+        let mut rows = report.rows.iter().filter(of_host);
+        let ran = rows.any(|row| row.id == id && row.ours_ns > Some(0.0));
+        assert!(ran, "{id} did not run on the host");
     }
 }
 
@@ -104,7 +73,7 @@ fn every_row_runs_or_says_why_not() {
 fn a_report_is_the_same_after_json() {
     let machine = machine();
     let options = Options {
-        filters: vec!["host.pingpong".into()],
+        filters: vec!["host.submit".into()],
         device: Some("host".into()),
     };
     let report = run(&machine, &options);
@@ -112,21 +81,16 @@ fn a_report_is_the_same_after_json() {
     let again = Report::from_json(&text).expect("the same");
     assert_eq!(again.to_json().expect("JSON"), text);
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    for key in [
-        "commit", "date", "command", "device", "driver", "devices", "rows",
-    ] {
-        assert!(value.get(key).is_some(), "{key}: {text}");
+    for key in ["commit", "date", "command", "device", "driver", "devices"] {
+        assert!(!value[key].is_null() && value[key] != "", "{key}: {text}");
     }
     let row = &value["rows"][0];
-    for key in [
-        "id", "subject", "ours_ns", "raw_ns", "ratio", "bar", "spread", "met",
-    ] {
+    for key in ["id", "subject", "bar", "spread", "met"] {
         assert!(row.get(key).is_some(), "{key}: {row}");
     }
-    assert!(row["ratio"].as_f64() > Some(0.0), "{row}");
-    assert!(value["devices"][0]["driver"].is_string(), "{text}");
-    let device = value["device"].as_str().expect("a name");
-    assert!(!device.is_empty() && value["driver"].is_string(), "{text}");
+    for key in ["ours_ns", "raw_ns", "ratio"] {
+        assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
+    }
 }
 
 #[test]
@@ -139,7 +103,7 @@ fn an_empty_plan_names_the_row_or_device_that_is_unknown() {
         };
         Plan::new(&machine, &options).expect_err("nothing to run")
     };
-    let unknown = asked(&["host.pingpong", "nosuch"], None);
+    let unknown = asked(&["host.submit", "nosuch"], None);
     assert!(matches!(unknown, Nothing::NoSuchRow(row) if row == "nosuch"));
     let unknown = asked(&[], Some("nosuch"));
     assert!(matches!(unknown, Nothing::NoSuchDevice(_)));

@@ -1,6 +1,5 @@
 //! Tests of the command as a user runs it.
 
-mod compare;
 mod completions;
 mod doctor;
 mod examples;

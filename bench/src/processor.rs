@@ -1,18 +1,101 @@
-//! Repeats rounds before or after which something else ran on the same processor core.
+//! Keeps rounds off processors where something else would decide a verdict.
+//!
+//! The GPU interrupts a processor at the end of a `vkQueueSubmit`. On that processor a row of
+//! Vulkan takes several times as long.
 //!
 //! A virtual machine's processor is often one of two hardware threads of a core. Code takes up to
 //! twice as long while the other thread is busy, often with the work of another machine.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use crate::interrupts::avoid_interrupts;
 use crate::side::Outcome;
 use crate::stats::percentile;
+
+/// Lets the thread use the same processors as before, once it is dropped.
+pub(crate) struct AffinityGuard(Option<CpuSet>);
+
+impl AffinityGuard {
+    /// Notes the interrupts so far. Later ones count for [`avoid_interrupts`].
+    pub(crate) fn new() -> Self {
+        interrupts_before();
+        Self(sched_getaffinity(None).ok())
+    }
+}
+
+impl Drop for AffinityGuard {
+    fn drop(&mut self) {
+        if let Some(processors) = &self.0 {
+            // If the system refuses this, the thread stays where it is.
+            let _ = sched_setaffinity(None, processors);
+        }
+    }
+}
+
+/// Keeps this thread, and those that it starts later, off processors that a GPU has interrupted.
+///
+/// It does nothing if fewer than eight processors would be left, which rows with threads need, or
+/// if Linux does not tell.
+pub(crate) fn avoid_interrupts() {
+    let Ok(mut allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    for processor in grown(interrupts_before(), &interrupts()) {
+        if processor < CpuSet::MAX_CPU {
+            allowed.unset(processor);
+        }
+    }
+    if allowed.count() >= 8 {
+        // If the system refuses this, the thread stays where it is.
+        let _ = sched_setaffinity(None, &allowed);
+    }
+}
+
+/// The interrupts of GPUs on each processor.
+type Interrupts = BTreeMap<usize, u64>;
+
+/// The interrupts before the first call.
+fn interrupts_before() -> &'static Interrupts {
+    static BEFORE: OnceLock<Interrupts> = OnceLock::new();
+    BEFORE.get_or_init(interrupts)
+}
+
+fn interrupts() -> Interrupts {
+    counts(&std::fs::read_to_string("/proc/interrupts").unwrap_or_default())
+}
+
+/// The processors with more interrupts than before.
+fn grown(before: &Interrupts, now: &Interrupts) -> Vec<usize> {
+    let more = |of: &(&usize, &u64)| before.get(of.0).is_none_or(|before| before < of.1);
+    now.iter().filter(more).map(|(at, _)| *at).collect()
+}
+
+/// The interrupts of the drivers of GPUs, from the text of `/proc/interrupts`.
+fn counts(text: &str) -> Interrupts {
+    const DRIVERS: [&str; 5] = ["nvidia", "nvkm", "amdgpu", "i915", "xe"];
+    let mut lines = text.lines();
+    let heads = lines.next().unwrap_or_default().split_whitespace();
+    let processors: Vec<usize> = heads
+        .filter_map(|head| head.strip_prefix("CPU")?.parse().ok())
+        .collect();
+    let mut counts = Interrupts::new();
+    for line in lines {
+        // The number of the interrupt, a count for each processor, its kind and its drivers.
+        let mut words = line.split_whitespace().skip(1);
+        let counted: Vec<&str> = words.by_ref().take(processors.len()).collect();
+        if words.any(|word| DRIVERS.contains(&word.trim_end_matches(','))) {
+            for (processor, count) in processors.iter().zip(counted) {
+                *counts.entry(*processor).or_default() += count.parse::<u64>().unwrap_or(0);
+            }
+        }
+    }
+    counts
+}
 
 /// The rounds of a row. A round is repeated if something else used the core before or after it.
 pub(crate) struct UndisturbedRounds<P = fn() -> bool> {
@@ -62,29 +145,18 @@ impl<P: FnMut() -> bool> UndisturbedRounds<P> {
             let result = round()?;
             let undisturbed = self.is_undisturbed() && before;
             if undisturbed || self.left.is_zero() {
-                self.count(undisturbed);
+                self.counted += 1;
+                self.disturbed += u32::from(!undisturbed);
                 return Ok(result);
             }
             self.left = self.left.saturating_sub(start.elapsed());
         }
     }
 
-    /// Same as [`UndisturbedRounds::run`], but the round always counts.
-    ///
-    /// # Errors
-    /// That of `round`.
-    pub(crate) fn run_once<T>(&mut self, round: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        let before = self.wait();
-        let result = round()?;
-        let undisturbed = self.is_undisturbed() && before;
-        self.count(undisturbed);
-        Ok(result)
-    }
-
     /// Waits until nothing else uses the core. False if there is no time left for that.
     ///
     /// Tries one processor after the other.
-    fn wait(&mut self) -> bool {
+    pub(crate) fn wait(&mut self) -> bool {
         let start = Instant::now();
         while !self.is_undisturbed() {
             if start.elapsed() >= self.left {
@@ -97,30 +169,19 @@ impl<P: FnMut() -> bool> UndisturbedRounds<P> {
         true
     }
 
-    fn count(&mut self, undisturbed: bool) {
-        self.counted += 1;
-        self.disturbed += u32::from(!undisturbed);
-    }
-
     fn is_undisturbed(&mut self) -> bool {
         self.is_undisturbed.as_mut().is_none_or(|ask| ask())
     }
 
     /// A remark, if disturbed rounds count.
     pub(crate) fn remark(&self) -> Option<String> {
-        let Self {
-            counted, disturbed, ..
-        } = self;
-        (*disturbed > 0).then(|| format!("{disturbed} of {counted} rounds ran on a shared core"))
+        let (disturbed, counted) = (self.disturbed, self.counted);
+        (disturbed > 0).then(|| format!("{disturbed} of {counted} rounds ran on a shared core"))
     }
 }
 
 /// The result of the probe on a core that nothing else uses, as far as the tours show.
 static USUAL: Mutex<f64> = Mutex::new(f64::MAX);
-
-fn usual() -> MutexGuard<'static, f64> {
-    USUAL.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// True if nothing else uses the core, as far as a probe can tell.
 fn is_undisturbed() -> bool {
@@ -128,7 +189,7 @@ fn is_undisturbed() -> bool {
     ///
     /// A busy second thread of the core adds 25 % and more.
     const TOLERANCE: f64 = 1.12;
-    probe() <= *usual() * TOLERANCE
+    probe() <= *USUAL.lock().unwrap_or_else(PoisonError::into_inner) * TOLERANCE
 }
 
 /// Probes all processors. The usual result is the least tenth percentile of a tour.
@@ -145,7 +206,7 @@ fn tour() {
     }
     results.sort_by(f64::total_cmp);
     if let Some(result) = percentile(&results, 0.1) {
-        let mut usual = usual();
+        let mut usual = USUAL.lock().unwrap_or_else(PoisonError::into_inner);
         *usual = usual.min(result);
     }
 }
@@ -211,7 +272,22 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::side::Stop;
+
+    #[test]
+    fn interrupts_of_gpus_are_counted_for_each_processor() {
+        let text = "
+            CPU0   CPU2   CPU3
+  9:       1       0      0   IO-APIC   9-fasteoi   acpi
+ 42:       0       0   6184   PCI-MSIX-0000:00:06.0   0-edge   nvidia
+ 43:       7       0      1   IR-PCI-MSI 327680-edge   amdgpu, xhci_hcd
+ERR:       0
+";
+        let before = counts(text.trim_start());
+        assert_eq!(before, Interrupts::from([(0, 7), (2, 0), (3, 6185)]));
+        let now = Interrupts::from([(0, 7), (2, 1), (3, 6185), (4, 2)]);
+        assert_eq!(grown(&before, &now), [2, 4]);
+        assert!(counts("").is_empty());
+    }
 
     /// Runs two rounds, each of which returns the number of runs so far.
     #[rstest]
@@ -247,38 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_fails_is_not_repeated() {
-        let mut rounds = UndisturbedRounds::with_probe(Duration::from_secs(600), Some(|| true));
-        let mut runs = 0;
-        let failed: Outcome<()> = rounds.run(|| {
-            runs += 1;
-            Err(Stop::Failed("no".into()))
-        });
-        assert_eq!((failed, runs), (Err(Stop::Failed("no".into())), 1));
-    }
-
-    #[test]
-    fn without_patience_no_round_is_checked() {
-        assert!(
-            UndisturbedRounds::new(Duration::ZERO)
-                .is_undisturbed
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn a_round_that_must_not_be_repeated_counts() {
-        let mut rounds = UndisturbedRounds::with_probe(Duration::ZERO, Some(|| false));
-        assert_eq!(rounds.run_once(|| Ok(5)), Ok(5));
-        let remark = rounds.remark();
-        assert_eq!(
-            remark.as_deref(),
-            Some("1 of 1 rounds ran on a shared core")
-        );
-    }
-
-    #[test]
-    fn a_thread_that_was_moved_may_use_all_processors_again() {
+    fn a_thread_keeps_its_processors() {
         let processors = || {
             let all = sched_getaffinity(None).ok()?;
             let numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
@@ -287,11 +332,12 @@ mod tests {
         let before = processors();
         move_to_next_processor();
         assert_eq!(processors(), before);
-    }
-
-    #[test]
-    fn the_probe_gives_a_positive_number() {
-        let result = probe();
-        assert!(result.is_finite() && result > 0.0, "{result}");
+        {
+            let _guard = AffinityGuard::new();
+            let mut first = CpuSet::new();
+            first.set(before.iter().flatten().next().copied().unwrap_or(0));
+            assert_eq!(sched_setaffinity(None, &first), Ok(()));
+        }
+        assert_eq!(processors(), before);
     }
 }
