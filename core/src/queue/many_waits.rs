@@ -111,8 +111,9 @@ fn steps_of(count: u64, of: Of, ends: Ends) -> (usize, usize) {
         }
     }
     let ended = steps::take();
-    assert_eq!(queue.held().count, 0);
+    // A thread of the host's queues may have the turn, and releases the submission then.
     let result = done.at(1).wait(LONG);
+    assert_eq!(queue.held().count, 0);
     let fails = matches!(ends, Ends::Failed | Ends::Cancelled);
     assert_eq!(result.is_err(), fails, "{result:?}");
     (held, ended)
