@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         question: Question::Submission,
         ours: "a launch of a graph that waits for a shared timeline, sets memory and signals another, 4 at a time, without their end; what they wait for is pending, and the host makes it come after what is timed",
         raw: "cuGraphExecExternalSemaphoresWaitNodeSetParams, the same for the signal, and cuGraphLaunch, 4 at a time",
-        limits: &[Limit::OverRaw(1250.0)],
+        limits: &[Limit::OverRaw(1000.0)],
         on: &[On::Shared],
         variants: &[],
         run: slots,

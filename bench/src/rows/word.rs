@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     limits: &[],
     on: &[On::Cuda],
     variants: &[
-        Variant::new("write", WRITE).with_limits(&[Limit::OverRaw(2500.0)]),
+        Variant::new("write", WRITE).with_limits(&[Limit::OverRaw(550.0)]),
         Variant::new("wait", WAIT).with_limits(&[Limit::OverRaw(550.0)]),
     ],
     run: word,
