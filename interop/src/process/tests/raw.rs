@@ -441,7 +441,7 @@ fn opaque_handles_are_accepted_only_from_a_trusted_process() {
         let refused = receive(&theirs).err().unwrap();
         assert!(
             matches!(&refused, Error::Import { object, what, reason, .. }
-                if object == theirs.object() && what.contains(kind.name()) && reason.contains("Endpoint::trust_handles")),
+                if object == theirs.object() && what.contains(kind.name()) && reason.contains("trust its handles")),
             "{refused}"
         );
         let answer = sent.answer(Deadline::after(LONG)).unwrap();
