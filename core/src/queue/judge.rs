@@ -57,7 +57,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         held: &HeldSubmission<E>,
     ) -> Result<Option<Until>, Failure> {
         if let Work::Recorded(_) = held.work {
-            // The driver knows what it waits for.
+            // All its waits were pending when it was recorded.
             return Ok(None);
         }
         if let Some(cause) = self.loss() {

@@ -5,10 +5,10 @@
 //! 1. `note`: the submission is listed for a loss of another device that it waits for, and for
 //!    readers of times. The driver may finish it before the next step.
 //! 2. `record_and_flush`: the driver records the submission and takes it.
-//! 3. If a wait was lost meanwhile, the signals fail before they can show as reached.
-//! 4. `keep`: the queue keeps what the submission needs, before its position is pending. So a
+//! 3. `send`: if a wait was lost meanwhile, the signals fail before they can show as reached.
+//! 4. `promote`: the queue keeps what the submission needs, before its position is pending. So a
 //!    thread that waits for the position finds it.
-//! 5. A held submission leaves the graph of held submissions.
+//! 5. `promote`: a held submission leaves the graph of held submissions.
 //! 6. `promote`: the signals become pending, then the position. So a thread that sees the position
 //!    pending finds all signals pending.
 //!
@@ -52,8 +52,8 @@ pub(super) enum Outcome {
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Records a submission that is ready, and hands it to the driver.
     ///
-    /// Without `work` it is recorded, and was not taken because the driver queue was locked. If it
-    /// is pending after that, [`SubmissionQueue::end_turn`] is next.
+    /// Without `work`, an earlier call has recorded the submission, and the driver queue was locked.
+    /// After [`Outcome::Pending`], the caller calls [`SubmissionQueue::end_turn`].
     #[inline(never)]
     pub(super) fn send(
         self: &Arc<Self>,
@@ -66,8 +66,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // as the captures of the work.
         let sent = catch_unwind(AssertUnwindSafe(|| match work {
             Some(work) => self.record_and_flush(backend, submission, work),
-            // Others may have broken their promises since the driver queue was locked. The next
-            // record removes this one.
+            // Others may have broken their promises since the driver queue was locked. After a
+            // refusal, the backend drops this recording when it records the next submission.
             None => match check_promises(submission) {
                 Ok(()) => self.flush(backend),
                 Err(error) => Outcome::Refused(error),
@@ -267,8 +267,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Ends the turn after a submission that is pending now, unless others are held. Then it wakes
     /// those that wait for its signals.
     ///
-    /// The budget is counted during the turn, so that one submission of a queue at a time is not
-    /// counted. With the lock, so that no units are given back before they are counted.
+    /// The budget is counted before the turn ends, so at most one submission of each queue is
+    /// pending and not counted yet. The lock is held, so no units are given back before they are
+    /// counted.
     #[inline(always)]
     pub(super) fn end_turn(&self, turn: Turn<E>, submission: &Submission<'_>) -> Option<Turn<E>> {
         let units = submission.keep.units();

@@ -137,7 +137,9 @@ impl<'s> Submission<'s> {
         highest
     }
 
-    /// Notes that the signal `at` is claimed from `above` on, for a queue of driver queue `domain`.
+    /// Notes that the signal `at` is claimed from `above` on, and adds the wait for `above` (T3).
+    ///
+    /// `domain` is the driver queue. A signal of it before needs no wait.
     #[inline(always)]
     pub(super) fn note_claim(&mut self, at: usize, above: u64, domain: u64) {
         let Some(signal) = self.signals.get_mut(at) else {
