@@ -209,8 +209,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         Box::new(error.on(self.object()))
     }
 
-    /// Forgets what was noted for a submission that will not run or only ends, and keeps what the
-    /// driver may still use of it.
+    /// Forgets what was noted for a submission that will not run, or of which only the end is left.
+    ///
+    /// Keeps the objects that the driver may still use.
     #[cold]
     fn forget(&self, submission: &mut Submission<'_>) {
         self.dependents.forget_signals(submission.number);

@@ -169,8 +169,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses a signal of the host that is not above the pending value, that is out of the legal
-    /// range (T7), or that would pass values that a queue has claimed.
+    /// Refuses a signal of the host that is not legal.
+    ///
+    /// It must be above the pending value, within the legal range (T7), and pass no claimed value.
     fn check_host_signal(&self, state: &State, claims: &mut Claims, value: u64) -> Result<()> {
         if let Some(cause) = &state.failure {
             return Err(Error::failed(self.object(), value, cause.clone()));
