@@ -30,6 +30,7 @@ pub unsafe extern "C" fn sl_point_notify(
         if eventfd < 0 {
             return Err(Refused::argument("eventfd", format!("is {eventfd}")));
         }
+        let place = optional(notification, "notification")?;
         let timeline = point.timeline.get()?;
         let point = timeline.at(point.value)?;
         // SAFETY: by the contract of this function.
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn sl_point_notify(
             let _ = handle.into_raw_fd();
             error
         })?;
-        match optional(notification) {
+        match place {
             Some(place) => place.set(sl_notification::new(made)),
             None => made.detach(),
         }

@@ -184,9 +184,14 @@ impl<T> Out<T> {
 }
 
 /// The place of an optional result. Null for none.
-pub(crate) fn optional<T>(pointer: *mut T) -> Option<Out<T>> {
-    // Without an error, whose text would be an allocation of each call.
-    (!pointer.is_null() && pointer.is_aligned()).then_some(Out(pointer))
+///
+/// # Errors
+/// The pointer is not aligned. The body must ask this before it has an effect.
+pub(crate) fn optional<T>(pointer: *mut T, name: &'static str) -> Result<Option<Out<T>>, Refused> {
+    match pointer.is_null() {
+        true => Ok(None),
+        false => out(pointer, name).map(Some),
+    }
 }
 
 /// The most bytes of an info structure. A larger size was never set.
@@ -257,7 +262,7 @@ pub(crate) unsafe fn text_out(
         let what = format!("is null, and its size is {size}");
         return Err(Refused::argument("buffer", what));
     }
-    if let Some(length) = optional(length) {
+    if let Some(length) = optional(length, "length")? {
         length.set(text.len());
     }
     let Some(most) = size.checked_sub(1) else {

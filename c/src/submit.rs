@@ -318,6 +318,7 @@ pub unsafe extern "C" fn sl_queue_submit(
             let info = info_in(info, "info")?;
             (data, info, Lists::read(queue, info)?)
         };
+        let place = optional(submission, "submission")?;
         if info.reserved != 0 {
             return Err(Refused::argument(
                 "info",
@@ -332,7 +333,7 @@ pub unsafe extern "C" fn sl_queue_submit(
             _ => return Err(Refused::argument("info", "has more than one callback")),
         };
         let submitted = submitted?;
-        if let Some(place) = optional(submission) {
+        if let Some(place) = place {
             place.set(sl_submission::new(Submission::new(submitted, &lists.queue)));
         }
         Ok(())

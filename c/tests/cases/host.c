@@ -293,6 +293,10 @@ static void misaligned(void) {
   CHECK("argument", sl_timeline_value(points[0].timeline, odd) == SL_ERROR_INVALID_ARGUMENT);
   CHECK("argument", sl_device_get_info(device, odd) == SL_ERROR_INVALID_ARGUMENT);
   CHECK("argument", sl_wait_all(points, SIZE_MAX / 4, 0) == SL_ERROR_INVALID_ARGUMENT);
+  counts refused = {0};
+  CHECK("argument", SUBMIT(queue, odd, .data = &refused, .free = free_counts) ==
+                        SL_ERROR_INVALID_ARGUMENT);
+  CHECK("argument", refused.freed == 1);
   sl_timeline inner = line("inner");
   sl_point signal = at(inner, 1);
   counts data = {.returns = 3};
