@@ -37,11 +37,14 @@ const OPEN: &[(&str, &[&str])] = &[
         &[
             "core/src/driver/enqueue.rs Batch",
             "core/src/driver/enqueue.rs Waker",
-            "core/src/driver/enqueue.rs Written",
             "core/src/timeline/point.rs NativePoint",
             "core/src/timeline/point.rs Point",
             "core/src/timeline/point.rs Signal",
         ],
+    ),
+    (
+        "parts with methods of their own, for the steps in the other files of the folder",
+        &["core/src/queue/submission_queue.rs SubmissionQueue"],
     ),
     (
         "what one lock protects, each part with methods of its own",
