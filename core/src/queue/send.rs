@@ -52,8 +52,8 @@ pub(super) enum Outcome {
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Records a submission that is ready, and hands it to the driver.
     ///
-    /// Without `work`, an earlier call has recorded the submission, and the driver queue was locked.
-    /// After [`Outcome::Pending`], the caller calls [`SubmissionQueue::end_turn`].
+    /// Without `work`, an earlier call has recorded the submission, and the driver queue was
+    /// locked. After [`Outcome::Pending`], the caller calls [`SubmissionQueue::end_turn`].
     #[inline(never)]
     pub(super) fn send(
         self: &Arc<Self>,

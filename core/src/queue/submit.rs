@@ -45,8 +45,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if has_checked || self.may_keep_finished(&state) {
             state = self.drop_some_finished(state);
         }
-        // Its drop releases the queues that wait for this submission. They may submit to this queue,
-        // so they run after its turn.
+        // Its drop releases the queues that wait for this submission. They may submit to this
+        // queue, so they run after its turn.
         let _deferred = DeferWakes::new();
         let turn = self.accept(state, (waits, signals), &mut submission, work)?;
         let number = submission.number;
