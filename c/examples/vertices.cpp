@@ -203,7 +203,9 @@ int main(int argc, char **argv) try {
     const auto shared = share(own, std::move(cuda), std::move(owner));
     right = play(own, shared, frames, sync, path);
   }
-  unused.wait();
+  if (unused.wait_for(limit) != std::future_status::ready) {
+    throw std::runtime_error("a handle of the VkDevice is not freed");
+  }
   close_engine(&own);
   std::cout << right << " of " << frames << " frames are right\n";
   return right == frames ? 0 : 1;

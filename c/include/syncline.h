@@ -392,6 +392,9 @@ typedef struct {
   // Their number.
   size_t wait_count;
   // The points to signal. Each is above all values of its timeline that are reached or claimed.
+  //
+  // A submission that also waits for a value of the timeline claims only what is above it. So a
+  // consumer may be submitted before its producer.
   const sl_point *signals;
   // Their number.
   size_t signal_count;
@@ -413,7 +416,9 @@ typedef struct {
   sl_cuda_work cuda_work;
   // The most commands that cuda_work adds: launches, copies, fills, and nodes of graphs.
   //
-  // At most 500. 0 stands for 4.
+  // At most 500. 0 stands for 4. CUDA takes about a thousand commands of all streams that wait,
+  // and then blocks the thread that adds one. Syncline holds submissions before that, by this
+  // number. So a number that is too small may block a thread, possibly for ever.
   uint32_t cuda_commands;
   // 0.
   uint32_t reserved;
@@ -577,7 +582,8 @@ sl_result sl_report(char *buffer, size_t size, size_t *length);
 // The text of the last error on the calling thread, in UTF-8.
 //
 // It has all causes, and for a time-out the signals that are missing. Valid until the next error
-// on this thread. The empty text if no call has failed.
+// on this thread. The empty text if no call has failed. Never pass it to a function together with
+// the call whose error it is: C may evaluate it before.
 const char *sl_last_error(void);
 
 // Makes a device of the host. It needs no driver.
@@ -899,9 +905,9 @@ sl_result sl_timeline_value(sl_timeline timeline, uint64_t *value);
 
 // Frees a handle of a timeline.
 //
-// If it was the last one, values that nothing has claimed can never come: waits for them on other
-// threads, and submissions that wait for them, end with SL_ERROR_CANCELLED. The call may then
-// block for up to 50 ms.
+// If it was the last one, values that nothing has claimed can never come. Waits for them on other
+// threads end with SL_ERROR_CANCELLED. Submissions that wait for them are skipped, and what these
+// signal fails (SL_ERROR_FAILED). The call may then block for up to 50 ms.
 sl_result sl_timeline_free(sl_timeline timeline);
 
 // Whether a point is reached. SL_ERROR_FAILED if it never will be.
@@ -984,7 +990,7 @@ sl_result sl_claim_submit_cuda(sl_claim claim,
 // Frees a claim. If it was not submitted, it is withdrawn: its value can be claimed again.
 //
 // Never free it between a successful submission and sl_claim_submitted: the driver would signal a
-// value that something else may claim.
+// value that something else may claim, and what is held for it would start late. That is no error.
 sl_result sl_claim_free(sl_claim claim);
 
 // Submits to a queue: waits, then work, then signals.
@@ -1172,6 +1178,10 @@ sl_result sl_buffer_acquire_barrier(sl_buffer buffer, uint32_t family, void *bar
 sl_result sl_buffer_release_barrier(sl_buffer buffer, uint32_t family, void *barrier, bool *needed);
 
 // Frees a view of memory. The last view frees the memory once no submission of Syncline uses it.
+//
+// With memory of CUDA, the call may block until all work of the context has finished, also that of
+// others, as cuMemFree does. Behind a stream that waits for a signal that is missing, it blocks for
+// ever. So print errors before you free memory.
 sl_result sl_buffer_free(sl_buffer buffer);
 
 // Makes an image that both devices of a link use, and a view of it for each.
@@ -1216,6 +1226,8 @@ sl_result sl_image_release_barrier(sl_image image, uint32_t family, int32_t layo
 sl_result sl_image_note_contents(sl_image image);
 
 // Frees a view of an image. The last view frees it once no submission of Syncline uses it.
+//
+// May block as sl_buffer_free does.
 sl_result sl_image_free(sl_image image);
 
 // Adopts memory that the program has allocated, such as a block of its allocator.

@@ -1,6 +1,6 @@
 //! Claims: values that a submission of the program's own signals.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, TryLockError};
 
 use syncline::backend::Device as _;
 use syncline::{Claim, KeptPoint};
@@ -12,8 +12,8 @@ use crate::timeline::limit;
 
 /// A claim, and what can be asked of it without waiting for other calls.
 pub(crate) struct ClaimOfC {
-    /// `None` while a call uses it. No lock is held then, because the call may call the program.
-    claim: Mutex<Option<Claim>>,
+    /// Locked by a call that submits. That call may call the program, so no other call waits for it.
+    claim: Mutex<Claim>,
     /// The point before it. Does not keep the timeline's handles.
     predecessor: KeptPoint,
     /// The id of the timeline's name.
@@ -21,15 +21,13 @@ pub(crate) struct ClaimOfC {
 }
 
 impl ClaimOfC {
-    fn lock(&self) -> MutexGuard<'_, Option<Claim>> {
-        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with(&self, body: impl FnOnce(&mut Claim) -> syncline::Result<()>) -> Result<(), Refused> {
-        let mut claim = self.lock().take().ok_or(Refused::Claim)?;
-        let result = body(&mut claim);
-        *self.lock() = Some(claim);
-        Ok(result?)
+        let mut claim = match self.claim.try_lock() {
+            Ok(claim) => claim,
+            Err(TryLockError::Poisoned(claim)) => claim.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Refused::Claim),
+        };
+        Ok(body(&mut claim)?)
     }
 }
 
@@ -56,7 +54,7 @@ pub extern "C" fn sl_timeline_claim(
         claim.set(sl_claim::new(ClaimOfC {
             predecessor: timeline.at(made.predecessor()).keep(),
             timeline: timeline.object().id(),
-            claim: Mutex::new(Some(made)),
+            claim: Mutex::new(made),
         }));
         Ok(())
     })
@@ -149,7 +147,7 @@ pub unsafe extern "C" fn sl_claim_submit_cuda(
 /// Frees a claim. If it was not submitted, it is withdrawn: its value can be claimed again.
 ///
 /// Never free it between a successful submission and sl_claim_submitted: the driver would signal a
-/// value that something else may claim.
+/// value that something else may claim, and what is held for it would start late. That is no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_claim_free(claim: sl_claim) -> sl_result {
     call(|| claim.free())

@@ -146,7 +146,10 @@ pub extern "C" fn sl_queue_unlock(lock: sl_lock) -> sl_result {
     call(|| {
         lock.free_if(|lock| match lock.thread == thread::current().id() {
             true => Ok(()),
-            false => Err(Refused::argument("lock", "was taken by another thread")),
+            false => Err(Refused::argument(
+                "lock",
+                "was taken by another thread, which must unlock it",
+            )),
         })
     })
 }

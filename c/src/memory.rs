@@ -310,6 +310,10 @@ fn no_barrier(form: vk::StructureType, name: &str) -> Refused {
 }
 
 /// Frees a view of memory. The last view frees the memory once no submission of Syncline uses it.
+///
+/// With memory of CUDA, the call may block until all work of the context has finished, also that of
+/// others, as cuMemFree does. Behind a stream that waits for a signal that is missing, it blocks for
+/// ever. So print errors before you free memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_buffer_free(buffer: sl_buffer) -> sl_result {
     call(|| buffer.free())
@@ -512,6 +516,8 @@ pub unsafe extern "C" fn sl_image_note_contents(image: sl_image) -> sl_result {
 }
 
 /// Frees a view of an image. The last view frees it once no submission of Syncline uses it.
+///
+/// May block as sl_buffer_free does.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_image_free(image: sl_image) -> sl_result {
     call(|| image.free())

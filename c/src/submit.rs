@@ -54,6 +54,9 @@ pub struct sl_submit_info {
     /// Their number.
     pub wait_count: usize,
     /// The points to signal. Each is above all values of its timeline that are reached or claimed.
+    ///
+    /// A submission that also waits for a value of the timeline claims only what is above it. So a
+    /// consumer may be submitted before its producer.
     pub signals: *const sl_point,
     /// Their number.
     pub signal_count: usize,
@@ -75,7 +78,9 @@ pub struct sl_submit_info {
     pub cuda_work: sl_cuda_work,
     /// The most commands that cuda_work adds: launches, copies, fills, and nodes of graphs.
     ///
-    /// At most 500. 0 stands for 4.
+    /// At most 500. 0 stands for 4. CUDA takes about a thousand commands of all streams that wait,
+    /// and then blocks the thread that adds one. Syncline holds submissions before that, by this
+    /// number. So a number that is too small may block a thread, possibly for ever.
     pub cuda_commands: u32,
     /// 0.
     pub reserved: u32,

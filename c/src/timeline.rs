@@ -331,9 +331,9 @@ pub extern "C" fn sl_timeline_value(timeline: sl_timeline, value: *mut u64) -> s
 
 /// Frees a handle of a timeline.
 ///
-/// If it was the last one, values that nothing has claimed can never come: waits for them on other
-/// threads, and submissions that wait for them, end with SL_ERROR_CANCELLED. The call may then
-/// block for up to 50 ms.
+/// If it was the last one, values that nothing has claimed can never come. Waits for them on other
+/// threads end with SL_ERROR_CANCELLED. Submissions that wait for them are skipped, and what these
+/// signal fails (SL_ERROR_FAILED). The call may then block for up to 50 ms.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_timeline_free(timeline: sl_timeline) -> sl_result {
     call(|| timeline.free())

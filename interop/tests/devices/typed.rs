@@ -11,7 +11,7 @@ fn refused<T>(answer: Result<T, Error>, backend: &str) {
     match answer.map(drop) {
         Err(Error::Unsupported { asked, reason, .. }) => {
             assert!(asked.contains(backend), "{asked}");
-            assert!(reason.contains("Match on the enum"), "{reason}");
+            assert!(reason.contains("of the wanted backend"), "{reason}");
         }
         other => panic!("{other:?}"),
     }
