@@ -1180,8 +1180,8 @@ sl_result sl_buffer_release_barrier(sl_buffer buffer, uint32_t family, void *bar
 // Frees a view of memory. The last view frees the memory once no submission of Syncline uses it.
 //
 // With memory of CUDA, the call may block until all work of the context has finished, also that of
-// others, as cuMemFree does. Behind a stream that waits for a signal that is missing, it blocks for
-// ever. So print errors before you free memory.
+// others, as cuMemFree does. Behind a stream that waits for a signal that is missing, it blocks
+// for ever. So print errors before you free memory.
 sl_result sl_buffer_free(sl_buffer buffer);
 
 // Makes an image that both devices of a link use, and a view of it for each.

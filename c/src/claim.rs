@@ -12,7 +12,7 @@ use crate::timeline::limit;
 
 /// A claim, and what can be asked of it without waiting for other calls.
 pub(crate) struct ClaimOfC {
-    /// Locked by a call that submits. That call may call the program, so no other call waits for it.
+    /// Locked by a call that submits. It may call the program, so no other call waits for it.
     claim: Mutex<Claim>,
     /// The point before it. Does not keep the timeline's handles.
     predecessor: KeptPoint,

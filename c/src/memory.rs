@@ -312,8 +312,8 @@ fn no_barrier(form: vk::StructureType, name: &str) -> Refused {
 /// Frees a view of memory. The last view frees the memory once no submission of Syncline uses it.
 ///
 /// With memory of CUDA, the call may block until all work of the context has finished, also that of
-/// others, as cuMemFree does. Behind a stream that waits for a signal that is missing, it blocks for
-/// ever. So print errors before you free memory.
+/// others, as cuMemFree does. Behind a stream that waits for a signal that is missing, it blocks
+/// for ever. So print errors before you free memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_buffer_free(buffer: sl_buffer) -> sl_result {
     call(|| buffer.free())
