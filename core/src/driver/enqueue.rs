@@ -39,7 +39,7 @@ pub struct Batch<'a, E> {
     /// Its value is the submission's number.
     pub end: NativePoint<'a>,
     /// See [`Batch::stamp`].
-    pub(crate) times: Option<&'a Arc<dyn Stamp>>,
+    pub(crate) times: &'a Option<Arc<dyn Stamp>>,
     /// True if the submission has no work of an application.
     ///
     /// Its work is empty, or only writes a [stamp](Enqueue::write_stamp). A backend can leave out
@@ -74,9 +74,9 @@ impl<E> Batch<'_, E> {
     /// `None` for most submissions. This queue [made](Enqueue::stamp) it for [`Timing::Clock`], and
     /// `S` is its [`Enqueue::Stamp`]. The backend keeps it until the submission has finished.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn stamp<S: Stamp>(&self) -> Option<Arc<S>> {
-        let stamp: Arc<dyn Any + Send + Sync> = self.times?.clone();
+        let stamp: Arc<dyn Any + Send + Sync> = self.times.as_ref()?.clone();
         stamp.downcast().ok()
     }
 

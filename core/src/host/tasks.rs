@@ -451,7 +451,7 @@ mod tests {
             signals: &[],
             host_signals: &[],
             end,
-            times: None,
+            times: &None,
             is_bare: true,
             attached: None,
             signalled: Cell::new(false),

@@ -162,7 +162,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             signals,
             host_signals: host.as_ref().map_or(&[], |host| &host.signals),
             end: NativePoint::new(own, own.home(), submission.number),
-            times: submission.stamp.as_ref(),
+            times: &submission.stamp,
             is_bare,
             attached: attached.as_ref(),
             signalled: Cell::new(false),

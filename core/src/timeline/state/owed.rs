@@ -250,17 +250,20 @@ impl Shared {
     /// Call it before the value becomes pending.
     #[inline]
     pub(crate) fn note_owed(self: &Arc<Self>, claim: Interval, by: Owing) {
-        // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
-        // new.
-        if self.ports().has_others() && !self.ports().owed().list.lock().extend_last(claim, by) {
-            self.add_owed(claim.upto, by);
+        if self.ports().has_others() {
+            self.add_owed(claim, by);
         }
     }
 
-    /// Adds a signal of `value`. The watching threads of the devices that may make it
-    /// check them from now on.
+    /// Adds a signal. The watching threads of the devices that may make it check them from now on.
     #[inline(never)]
-    fn add_owed(self: &Arc<Self>, value: u64, by: Owing) {
+    fn add_owed(self: &Arc<Self>, claim: Interval, by: Owing) {
+        // A device is checked as long as an entry of it is listed, so a longer entry needs nothing
+        // new.
+        if self.ports().owed().list.lock().extend_last(claim, by) {
+            return;
+        }
+        let value = claim.upto;
         let owed = Owed {
             value,
             after: 0,

@@ -27,15 +27,11 @@ impl Shared {
     ///
     /// # Errors
     /// In a box to keep the result small. See [`Timeline::claim`](crate::Timeline::claim).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn claim(&self, value: u64, own_wait: u64) -> Result<NewClaim, Box<Error>> {
         // A wait at or below the reached value does not count.
         if value <= own_wait && own_wait > self.reached() {
-            return Err(Box::new(Error::SignalBehindOwnWait {
-                timeline: self.object().clone(),
-                asked: value,
-                waited: own_wait,
-            }));
+            return Err(self.behind_own_wait(value, own_wait));
         }
         if let Some(cause) = self.failure() {
             return Err(Box::new(Error::failed(self.object(), value, cause)));
@@ -56,6 +52,15 @@ impl Shared {
             }),
             Err(claim) => Err(Box::new(self.overlap(value, claim))),
         }
+    }
+
+    #[cold]
+    fn behind_own_wait(&self, asked: u64, waited: u64) -> Box<Error> {
+        Box::new(Error::SignalBehindOwnWait {
+            timeline: self.object().clone(),
+            asked,
+            waited,
+        })
     }
 
     /// Promotes the claim of `value`: the driver of `domain` has the submission of `queue`.
@@ -309,6 +314,7 @@ impl Shared {
         ))
     }
 
+    #[cold]
     fn overlap(&self, asked: u64, claim: Interval) -> Error {
         Error::SignalOverlapsClaim {
             timeline: self.object().clone(),
