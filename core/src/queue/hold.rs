@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::held_list::HeldSubmission;
-use super::judge::{Missing, Until};
-use super::send::Outcome;
+use super::judge::{Lack, Missing};
+use super::send::{Outcome, Until};
 use super::state::State;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
@@ -108,10 +108,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     drop(state);
                     self.send_held(turn, number, first)
                 }
-                Ok(Some(until)) => {
+                Ok(Some(lack)) => {
                     state.held.push_front(number, first);
                     drop(state);
-                    self.wait_until(until, turn)
+                    self.wait_for(lack, turn)
                 }
                 Err(cause) => {
                     drop(state);
@@ -138,7 +138,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             if of.reached() >= value {
                 continue;
             }
-            submission.add_wait(of, of.port_on(self.device), value);
+            submission.add_wait(of, of.port_on(self.device), value, true);
         }
         // First the device's, as `Edges` has them.
         for (at, (of, claim)) in edges.claims.iter().enumerate() {
@@ -254,21 +254,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         run_contained(|| drop(gone));
     }
 
-    /// Judges the first submission again. Returns the lock if another thread has the turn, which
-    /// then does so.
-    fn check<'l>(
-        self: &'l Arc<Self>,
-        mut state: MutexGuard<'l, State<E>>,
-    ) -> Option<MutexGuard<'l, State<E>>> {
-        let Some(turn) = state.turns.begin(this_thread()) else {
-            return Some(state);
-        };
+    /// Judges the first submission again.
+    fn check<'l>(self: &'l Arc<Self>, turn: Turn<E>, mut state: MutexGuard<'l, State<E>>) {
         state.missing = 0;
         // Dropped at the end, without the lock. Until then these registrations only ask this thread
         // to check again.
         let _registered = std::mem::take(&mut state.registered);
         self.release_held(turn, state);
-        None
     }
 
     /// Looks again at a held submission, which may never come to run any more.
@@ -281,11 +273,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
             .held
             .first()
             .is_some_and(|(first, held)| first == number && matches!(held.work, Work::ToRecord(_)));
-        if is_first {
-            match self.check(state) {
-                Some(again) => state = again,
-                None => return,
-            }
+        if is_first && let Some(turn) = state.turns.begin(this_thread()) {
+            return self.check(turn, state);
         }
         let Some(held) = state.held.get_mut(number) else {
             return;
@@ -315,13 +304,13 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.end_skipped(number, gone, &cause);
     }
 
-    /// Ends the turn until the first submission may go. `None` if it has ended.
+    /// Ends the turn until the first submission lacks nothing. `None` if it has ended.
     ///
     /// This thread has the turn until the queue is registered for that. Until then other threads
     /// only ask it to check again.
-    pub(super) fn wait_until(self: &Arc<Self>, until: Until, turn: Turn<E>) -> Option<Turn<E>> {
-        match until {
-            Until::Come(missing) => {
+    fn wait_for(self: &Arc<Self>, lack: Lack, turn: Turn<E>) -> Option<Turn<E>> {
+        match lack {
+            Lack::Points(missing) => {
                 let Some(registered) = self.register(missing) else {
                     return Some(turn);
                 };
@@ -334,7 +323,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 }
                 left
             }
-            Until::Budget => {
+            Lack::Budget => {
                 let this: Arc<dyn Wake> = self.clone();
                 let budget = self.budget.as_ref();
                 match budget.is_some_and(|budget| budget.wait_for(&this)) {
@@ -342,6 +331,12 @@ impl<E: Enqueue> SubmissionQueue<E> {
                     false => Some(turn),
                 }
             }
+        }
+    }
+
+    /// Ends the turn until the driver takes the first submission. `None` if it has ended.
+    pub(super) fn wait_until(self: &Arc<Self>, until: Until, turn: Turn<E>) -> Option<Turn<E>> {
+        match until {
             Until::Lent => {
                 // The next try judges it again anyway.
                 self.lock().turns.end(turn);
@@ -381,8 +376,10 @@ impl<E: Enqueue> Wake for SubmissionQueue<E> {
     fn wake(self: Arc<Self>) {
         let mut state = self.lock();
         state.missing = state.missing.saturating_sub(1);
-        if state.missing == 0 {
-            drop(self.check(state));
+        if state.missing == 0
+            && let Some(turn) = state.turns.begin(this_thread())
+        {
+            self.check(turn, state);
         }
     }
 }

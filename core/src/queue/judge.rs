@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::held_list::HeldSubmission;
 use super::submission_queue::SubmissionQueue;
 use super::work::Work;
-use crate::base::error::{Error, Failure};
+use crate::base::error::Failure;
 use crate::base::stage::Stage;
 use crate::base::steps;
 use crate::driver::enqueue::Enqueue;
@@ -17,23 +17,13 @@ use crate::timeline::state::{Shared, Standing};
 /// Points that a submission lacks, in the order of its waits.
 pub(super) type Missing = SmallVec<[(KeptPoint, Stage); 2]>;
 
-/// What a submission that cannot go yet waits for, as the first of its queue.
-pub(super) enum Until {
+/// What the first held submission of a queue lacks.
+pub(super) enum Lack {
     /// At least one point. The queue registers for all of them, because one that fails skips the
     /// submission.
-    Come(Missing),
-    /// The budget that the queue shares with others is not used up.
+    Points(Missing),
+    /// The budget that the queue shares with others is used up.
     Budget,
-    /// The application does not use the driver queue. Nothing is recorded.
-    ///
-    /// The device's watching thread tries again after some time.
-    Lent,
-    /// Another thread unlocks the driver queue, and tries again. The submission is recorded.
-    Unlocked,
-    /// Nothing: only its end is left, and goes next.
-    ///
-    /// The driver has signals of it, and has refused what comes after them with this error (Q5).
-    EndOnly(Box<Error>),
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
@@ -45,7 +35,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         is_within && !self.is_full()
     }
 
-    /// What a held submission still waits for. `None` if it can go to the driver.
+    /// What a held submission still lacks. `None` if it can go to the driver.
     ///
     /// Makes no driver call and wakes nothing.
     ///
@@ -55,7 +45,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         &self,
         number: u64,
         held: &HeldSubmission<E>,
-    ) -> Result<Option<Until>, Failure> {
+    ) -> Result<Option<Lack>, Failure> {
         if let Work::Recorded(_) = held.work {
             // All its waits were pending when it was recorded.
             return Ok(None);
@@ -82,8 +72,8 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let finished = number.saturating_sub(E::MAX_IN_FLIGHT);
         add_missing(&mut missing, self.own_shared(), finished, Stage::Reached)?;
         Ok(match missing.is_empty() {
-            false => Some(Until::Come(missing)),
-            true => self.is_full().then_some(Until::Budget),
+            false => Some(Lack::Points(missing)),
+            true => self.is_full().then_some(Lack::Budget),
         })
     }
 

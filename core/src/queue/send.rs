@@ -25,7 +25,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::judge::Until;
 use super::submission::Submission;
 use super::submission_queue::SubmissionQueue;
 use super::turn::Turn;
@@ -47,6 +46,20 @@ pub(super) enum Outcome {
     NotYet(Until),
     /// It will not run.
     Refused(Box<Error>),
+}
+
+/// What a submission that the driver did not take waits for, as the first of its queue.
+pub(super) enum Until {
+    /// The application does not use the driver queue. Nothing is recorded.
+    ///
+    /// The device's watching thread tries again after some time.
+    Lent,
+    /// Another thread unlocks the driver queue, and tries again. The submission is recorded.
+    Unlocked,
+    /// Nothing: only its end is left, and goes next.
+    ///
+    /// The driver has signals of it, and has refused what comes after them with this error (Q5).
+    EndOnly(Box<Error>),
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {

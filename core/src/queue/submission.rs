@@ -5,7 +5,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::error::Failure;
-use crate::base::stage::Stage;
 use crate::driver::keep::Keep;
 use crate::held::Edges;
 use crate::port::{Port, Stamp};
@@ -20,7 +19,9 @@ pub(super) struct Submission<'s> {
     pub(super) number: u64,
     /// True if it was held, so that it is in the graph of held submissions.
     pub(super) was_held: bool,
-    /// True if all that it waits for is known to have come.
+    /// True if all that it waits for has come.
+    ///
+    /// A submission with fewer signals than its caller asked for can never run, and is not ready.
     pub(super) is_ready: bool,
     /// True if others must know of it before the driver has it.
     ///
@@ -77,28 +78,24 @@ impl<'s> Submission<'s> {
 
     /// Adds a wait. Without a `port` the host makes it. Call it before the signals are claimed.
     ///
-    /// False if the device must make it and it is not known to be pending.
+    /// `has_come` is true if it is pending, or reached if the host makes it.
     #[inline(always)]
     pub(super) fn add_wait(
         &mut self,
         of: &'s Arc<Shared>,
         port: Option<&'s dyn Port>,
         value: u64,
-    ) -> bool {
-        let Some(port) = port else {
-            if of.reached() < value {
-                self.is_ready = false;
-                self.on_host().waits.push((of, value));
-            }
-            return true;
-        };
-        let is_pending = of.has_plainly_come(Stage::Pending, value);
-        self.is_ready &= is_pending;
-        // After that: a timeline begins to depend on others before its signal is pending.
-        self.must_be_noted |= of.depends_on_others();
-        self.all_waits.push(NativePoint::new(of, port, value));
-        self.waits_before += 1;
-        is_pending
+        has_come: bool,
+    ) {
+        self.is_ready &= has_come;
+        if let Some(port) = port {
+            // A timeline begins to depend on others before its signal is pending.
+            self.must_be_noted |= of.depends_on_others();
+            self.all_waits.push(NativePoint::new(of, port, value));
+            self.waits_before += 1;
+        } else if !has_come {
+            self.on_host().waits.push((of, value));
+        }
     }
 
     /// Adds a signal. Without a `port` the host makes it. The claim is empty if it is not made yet.
@@ -176,34 +173,6 @@ impl<'s> Submission<'s> {
             .iter()
             .map(|signal| (signal.of, signal.claim()));
         here.chain(self.host_signals().iter().copied())
-    }
-
-    /// True if all that it waits for has come.
-    #[inline]
-    pub(super) fn can_go(&mut self) -> bool {
-        self.is_ready || self.look_again()
-    }
-
-    /// Looks again whether all that it waits for has come, also on timelines that are closed.
-    ///
-    /// A submission with fewer signals than its caller asked for can never run, and is not ready.
-    #[cold]
-    fn look_again(&mut self) -> bool {
-        let has_come = |needed: Stage, of: &Arc<Shared>, value| needed.is_met(&of.standing(value));
-        let mut is_ready = true;
-        let mut must_be_noted = self.must_be_noted;
-        for wait in self.waits() {
-            is_ready &= has_come(Stage::Pending, wait.of, wait.value);
-            must_be_noted |= wait.of.depends_on_others();
-        }
-        self.must_be_noted = must_be_noted;
-        for signal in &self.signals {
-            is_ready &= has_come(Stage::Pending, signal.of, signal.above);
-        }
-        for (of, value) in self.host.iter().flat_map(|host| &host.waits) {
-            is_ready &= has_come(Stage::Reached, of, *value);
-        }
-        is_ready
     }
 
     /// Leaves out the signals of timelines that have failed since they were claimed.

@@ -98,13 +98,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
                 continue;
             };
             let port = of.port_on(self.device);
-            if port.is_none() {
-                refresh_wait(of, Stage::Reached, value)?;
-            }
-            // A pending value was in the legal range when it was claimed.
-            if !submission.add_wait(of, port, value) {
-                refresh_wait(of, Stage::Pending, value)?;
-            }
+            let needed = port.map_or(Stage::Reached, |_| Stage::Pending);
+            let has_come = of.has_plainly_come(needed, value) || refresh_wait(of, needed, value)?;
+            submission.add_wait(of, port, value, has_come);
         }
         for &Signal { of, value } in signals {
             of.check_signal_range(value)?;
@@ -139,7 +135,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         // Claims are decided in the queue's order, so under its lock.
         self.claim(signals, submission)?;
         let is_next = state.held.is_empty() && state.turns.is_free();
-        if is_next && submission.can_go() && self.has_space(submission.number) {
+        if is_next && submission.is_ready && self.has_space(submission.number) {
             if submission.host.is_some() {
                 let entered = self.enter_relays(&mut state, submission);
                 entered.map_err(|circle| self.circular(submission, circle))?;
@@ -259,14 +255,16 @@ fn refuse_duplicates(signals: &[Signal<'_>]) -> Result<(), Box<Error>> {
 
 /// Checks that a wait is legal, and polls whether it has come to `needed`.
 ///
+/// A pending value was in the legal range when it was claimed.
+///
 /// # Errors
 /// [`Error::ValueOutOfRange`], [`Error::MadeBeforeFork`].
 #[cold]
-fn refresh_wait(of: &Shared, needed: Stage, value: u64) -> Result<(), Box<Error>> {
+fn refresh_wait(of: &Shared, needed: Stage, value: u64) -> Result<bool, Box<Error>> {
     of.require_maker()?;
     of.check_wait(value)?;
     of.refresh_for(needed, value);
-    Ok(())
+    Ok(needed.is_met(&of.standing(value)))
 }
 
 /// True if a signal of `of` that was refused with `error` can be left out.
