@@ -181,7 +181,7 @@ impl Device {
             .port::<EventPort>(self.id())
             .ok_or_else(|| self.no_events(format!("give an event for {point:?}")))?;
         let mut marks = Marks::new();
-        port.awaited(point.value(), NO_STREAM, &mut marks, || {
+        port.add_awaited(point.value(), NO_STREAM, &mut marks, || {
             self.no_events(format!("give an event for {point:?}"))
         })?;
         match marks.pop() {
@@ -269,7 +269,7 @@ impl Device {
         if let Some(port) = own {
             let unseen = || no_event(timeline.object(), before.value());
             let mut marks = Marks::new();
-            port.awaited(before.value(), stream.domain(), &mut marks, unseen)?;
+            port.add_awaited(before.value(), stream.domain(), &mut marks, unseen)?;
             for mark in &marks {
                 stream.wait(mark)?;
             }

@@ -17,7 +17,7 @@ use crate::driver::table::{MemOpNodeParams, Raw, SemaphoreNodeParams, require_fu
 use crate::queue::queue_stream::{End, QueueStream, StreamState};
 use crate::queue::recorder::Recorder;
 use crate::timeline::node_word::NodeWord;
-use crate::timeline::port::{EventPort, Marks, no_event};
+use crate::timeline::port::{Awaited, EventPort, Marks, no_event};
 use crate::timeline::semaphore::{Semaphore, signal_params, wait_params};
 use crate::timeline::word::WordPort;
 
@@ -205,11 +205,13 @@ impl Launch {
         let unseen = || no_event(&self.graph.object, point.value());
         let port = point.port::<EventPort>(self.graph.device.id());
         let port = port.ok_or_else(unseen)?;
-        if let Some(mark) = port.single_event_for(point.value(), stream.domain()) {
-            return Ok(mark.unwrap_or_else(|| idle.clone()));
+        match port.awaited(point.value(), stream.domain()) {
+            Awaited::Nothing => return Ok(idle.clone()),
+            Awaited::Event(mark) => return Ok(mark),
+            Awaited::Several => {}
         }
         let mut marks = Marks::new();
-        port.awaited(point.value(), stream.domain(), &mut marks, unseen)?;
+        port.add_awaited(point.value(), stream.domain(), &mut marks, unseen)?;
         for mark in &marks {
             stream.wait(mark)?;
         }

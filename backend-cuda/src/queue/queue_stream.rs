@@ -10,7 +10,7 @@ use crate::device::event::Mark;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::timeline::groups::{Groups, ImportsInUse};
-use crate::timeline::port::{EventPort, Marks, no_event};
+use crate::timeline::port::{Awaited, EventPort, Marks, no_event};
 use crate::timing::stamp::Stamp;
 
 /// The commands that count for a wait or signal of an external semaphore or a memory word.
@@ -30,15 +30,12 @@ pub(super) struct End<'p> {
 impl End<'_> {
     /// Adds the end without an event. False if an event is required.
     ///
-    /// The position is reached with the previous one and the awaited event.
+    /// The position is reached with the previous one and with what the stream has `waited` for.
     #[inline]
-    pub(super) fn follow(self, waited: AwaitedEvent, domain: u64) -> bool {
+    pub(super) fn follow(self, waited: &Awaited, domain: u64) -> bool {
         self.port.push_without_event(self.number, waited, domain)
     }
 }
-
-/// The event of another stream that this stream waits for, if any.
-pub(super) type AwaitedEvent = Option<Mark>;
 
 /// The stream of a queue, and what the submissions in flight on it use.
 pub(crate) struct QueueStream {
@@ -129,7 +126,7 @@ impl QueueStream {
     ///
     /// # Errors
     /// A driver error.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bind_legacy(&self) -> Result<Option<Bound<'_>>> {
         let binds = self.stream.is_legacy();
         binds.then(|| self.device.context().bind()).transpose()
@@ -137,8 +134,7 @@ impl QueueStream {
 
     /// Makes the stream wait for `waits`, for the submission that `end` ends.
     ///
-    /// Returns `None` if the stream waits for several events, or for anything other than events.
-    /// Otherwise returns the event that the stream waits for, if there is one.
+    /// Returns what the stream waits for.
     #[inline(always)]
     pub(super) fn wait(
         &self,
@@ -146,22 +142,20 @@ impl QueueStream {
         waits: &[NativePoint<'_>],
         end: End<'_>,
         keep: &mut Keep,
-    ) -> Result<Option<AwaitedEvent>> {
-        match waits {
-            [] => return Ok(Some(None)),
-            [point] => {
-                if let Some(port) = point.port::<EventPort>()
-                    && let Some(mark) = port.single_event_for(point.value(), self.stream.domain())
-                {
-                    if let Some(mark) = &mark {
-                        self.stream.wait(mark)?;
-                    }
-                    return Ok(Some(mark));
-                }
-            }
-            _ => {}
+    ) -> Result<Awaited> {
+        let awaited = match waits {
+            [] => return Ok(Awaited::Nothing),
+            [point] => point.port::<EventPort>().map_or(Awaited::Several, |port| {
+                port.awaited(point.value(), self.stream.domain())
+            }),
+            _ => Awaited::Several,
+        };
+        match &awaited {
+            Awaited::Nothing => {}
+            Awaited::Event(mark) => self.stream.wait(mark)?,
+            Awaited::Several => return self.wait_for_all(state, waits, end, keep),
         }
-        self.wait_for_all(state, waits, end, keep)
+        Ok(awaited)
     }
 
     #[inline(never)]
@@ -171,13 +165,13 @@ impl QueueStream {
         points: &[NativePoint<'_>],
         end: End<'_>,
         keep: &mut Keep,
-    ) -> Result<Option<AwaitedEvent>> {
+    ) -> Result<Awaited> {
         let mut external = false;
         let mut marks = Marks::new();
         for point in points {
             if let Some(port) = point.port::<EventPort>() {
                 let unseen = || no_event(point.object(), point.value());
-                port.awaited(point.value(), self.stream.domain(), &mut marks, unseen)?;
+                port.add_awaited(point.value(), self.stream.domain(), &mut marks, unseen)?;
             } else {
                 external = true;
             }
@@ -189,8 +183,12 @@ impl QueueStream {
             self.external(state, points, end, keep)?
                 .wait(&self.stream)?;
         }
-        let all = !external && marks.len() <= 1;
-        Ok(all.then(|| marks.pop()))
+        Ok(match marks.pop() {
+            _ if external => Awaited::Several,
+            None => Awaited::Nothing,
+            Some(mark) if marks.is_empty() => Awaited::Event(mark),
+            Some(_) => Awaited::Several,
+        })
     }
 
     /// Adds `signals` after the work. Usually this is one event for the whole submission.

@@ -48,6 +48,17 @@ pub(crate) enum Put {
     Something,
 }
 
+impl Put {
+    /// The event, if nothing comes after it.
+    #[inline]
+    pub(crate) fn into_event(self) -> Option<Mark> {
+        match self {
+            Self::Event(mark) => Some(mark),
+            _ => None,
+        }
+    }
+}
+
 /// What is known about the stream after the work.
 #[derive(Default)]
 pub(crate) struct Left {
@@ -57,7 +68,8 @@ pub(crate) struct Left {
     raw: Cell<bool>,
     /// True if the recorder has launched a kernel, which waits for all earlier work.
     launched: bool,
-    put: Put,
+    /// What the work has added to the stream.
+    pub(crate) put: Put,
 }
 
 impl Left {
@@ -76,12 +88,6 @@ impl Left {
             0 => self.raw.get().then_some(UNDECLARED),
             declared => Some(declared),
         }
-    }
-
-    /// What the work has added to the stream.
-    #[inline]
-    pub(crate) fn into_put(self) -> Put {
-        self.put
     }
 
     /// True if the last command of the stream is a kernel that waits for all earlier work.

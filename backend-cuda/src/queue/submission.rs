@@ -207,49 +207,41 @@ impl Enqueue for Feed {
         let waited = queue.wait(state, batch.waits, end, keep)?;
         let mut left = Left::default();
         let worked = work(&mut Recorder::new(queue, keep, &mut left));
-        let early = left.lets_a_time_begin_early();
-        let raw = left.has_raw_stream();
         // Also if the work failed, because the driver may have taken a part of it.
         if let Some(commands) = left.raw_commands() {
             keep.take_in_flight(commands);
         }
-        let mut put = left.into_put();
         worked?;
         let _legacy = queue.bind_legacy()?;
-        if raw {
+        if left.has_raw_stream() {
             // The work may have begun a capture and left it open.
             queue.stream().refuse_capture("end a submission")?;
         }
-        if !batch.order.is_empty() {
+        let has_order = !batch.order.is_empty();
+        if has_order {
             queue.wait_for_all(state, batch.order, end, keep)?;
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
-            put = Put::Something;
+            left.put = Put::Something;
             // Before the call, which may fail with the kernel already in the stream.
             keep.push(stamp.clone());
             keep.take_in_flight(1);
-            stamp.launch(queue.stream(), early && batch.order.is_empty())?;
+            let early = left.lets_a_time_begin_early() && !has_order;
+            stamp.launch(queue.stream(), early)?;
         }
         // The recorder does not see commands of the work if the application has the raw stream from
         // elsewhere.
-        let is_known = batch.order.is_empty() && queue.stream().is_untouched();
+        if has_order || !queue.stream().is_untouched() {
+            left.put = Put::Something;
+        }
         // A submission that has added only a wait needs no event. A lost device is noticed only by
         // driver calls, so after a loss an event is recorded.
-        let adds_nothing = matches!(put, Put::Nothing)
+        let needs_no_event = matches!(left.put, Put::Nothing)
             && batch.signals.is_empty()
-            && is_known
             && marked
             && !queue.device().context().is_lost();
-        let followed = match (adds_nothing, waited) {
-            (true, Some(waited)) => end.follow(waited, queue.stream().domain()),
-            _ => false,
-        };
-        if !followed {
-            let last = match put {
-                Put::Event(mark) if is_known => Some(mark),
-                _ => None,
-            };
-            queue.signal(state, batch.signals, end, last, keep)?;
+        if !(needs_no_event && end.follow(&waited, queue.stream().domain())) {
+            queue.signal(state, batch.signals, end, left.put.into_event(), keep)?;
         }
         state.note_marked();
         Ok(())

@@ -72,6 +72,26 @@ impl Default for RingState {
 /// The events to wait for so that one value is reached.
 pub(crate) type Marks = SmallVec<[Mark; 6]>;
 
+/// What a stream waits for so that values are reached.
+pub(crate) enum Awaited {
+    /// Nothing but the stream itself.
+    Nothing,
+    /// One event of another stream.
+    Event(Mark),
+    /// Several events, or anything other than events.
+    Several,
+}
+
+impl Awaited {
+    #[inline]
+    const fn mark(&self) -> Option<&Mark> {
+        match self {
+            Self::Event(mark) => Some(mark),
+            _ => None,
+        }
+    }
+}
+
 impl RingState {
     /// The index of the first entry at or above `value`. Usually it is the last entry or the end.
     #[inline]
@@ -196,16 +216,20 @@ impl EventPort {
 
     /// Adds a signal without an event of its own.
     ///
-    /// `value` is reached when every earlier value is reached and `mark` is complete. The stream of
-    /// `domain` signals the earlier values too. Returns false if the next signal needs an event of
-    /// its own.
+    /// `value` is reached when every earlier value is reached and what the stream of `domain` has
+    /// `waited` for is complete. That stream signals the earlier values too. Returns false if the
+    /// next signal needs an event of its own.
     #[inline]
-    pub(crate) fn push_without_event(&self, value: u64, mark: Option<Mark>, domain: u64) -> bool {
+    pub(crate) fn push_without_event(&self, value: u64, waited: &Awaited, domain: u64) -> bool {
+        if matches!(waited, Awaited::Several) {
+            return false;
+        }
         let mut state = self.state();
         if state.run >= MAX_RUN {
             return false;
         }
         state.run += 1;
+        let mark = waited.mark().cloned();
         self.add(state, value, domain, Reached::After(mark));
         true
     }
@@ -328,29 +352,29 @@ impl EventPort {
         }
     }
 
-    /// The event that a stream of `domain` must wait for so that `value` is reached.
+    /// What a stream of `domain` must wait for so that `value` is reached.
     ///
-    /// `Some(None)` means that the stream need not wait. `None` means that there may be several
-    /// events, or no entry at all: then use [`EventPort::awaited`].
+    /// After [`Awaited::Several`], use [`EventPort::add_awaited`]. There may be no entry at all
+    /// then.
     #[inline]
-    pub(crate) fn single_event_for(&self, value: u64, domain: u64) -> Option<Option<Mark>> {
-        let reached = || self.reached.load(Ordering::Acquire) >= value;
-        if reached() {
-            return Some(None);
+    pub(crate) fn awaited(&self, value: u64, domain: u64) -> Awaited {
+        if self.reached() >= value {
+            return Awaited::Nothing;
         }
         let state = self.state();
         // Check again under the lock. A thread that found the value reached may have removed its
         // entry, and the next entry has another event.
-        if reached() {
-            return Some(None);
+        if self.reached() >= value {
+            return Awaited::Nothing;
         }
-        let entry = state.ring.get(state.at(value))?;
-        if entry.domain() == domain {
-            return Some(None);
-        }
-        match entry.reached() {
-            Reached::With(mark) => Some((!mark.is_known_done()).then(|| mark.clone())),
-            Reached::After(_) => None,
+        match state.ring.get(state.at(value)) {
+            Some(entry) if entry.domain() == domain => Awaited::Nothing,
+            Some(entry) => match entry.reached() {
+                Reached::With(mark) if mark.is_known_done() => Awaited::Nothing,
+                Reached::With(mark) => Awaited::Event(mark.clone()),
+                Reached::After(_) => Awaited::Several,
+            },
+            None => Awaited::Several,
         }
     }
 
@@ -361,7 +385,7 @@ impl EventPort {
     /// # Errors
     /// `unseen`, if the value was claimed and submitted without an event to wait for.
     #[inline]
-    pub(crate) fn awaited(
+    pub(crate) fn add_awaited(
         &self,
         value: u64,
         domain: u64,
@@ -372,7 +396,7 @@ impl EventPort {
             return Ok(());
         }
         let state = self.state();
-        // Check again under the lock, as in [`EventPort::single_event_for`].
+        // Check again under the lock, as in [`EventPort::awaited`].
         if self.reached() >= value {
             return Ok(());
         }
