@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::slot;
+use super::entry;
 use crate::base::blockers::{Blockers, FIRST, Signaller, Step};
 use crate::timeline::point::Point;
 use crate::timeline::state::{Shared, Standing};
@@ -121,7 +121,7 @@ type Next = VecDeque<(Arc<Shared>, u64)>;
 
 /// What will signal `value`, which is not pending. Adds what a held signaller waits for to `next`.
 fn signaller(of: &Arc<Shared>, value: u64, first_only: bool, next: &mut Next) -> Option<Signaller> {
-    if let Some((by, waits)) = slot::signaller(of, value, first_only) {
+    if let Some((by, waits)) = entry::signaller(of, value, first_only) {
         next.extend(waits);
         return Some(by);
     }
@@ -175,6 +175,6 @@ impl Found {
         let mut steps = self.first;
         steps.extend(self.last);
         let left_out = self.count - steps.len();
-        Blockers::with_gap(steps, left_out, slot::lost_devices())
+        Blockers::with_gap(steps, left_out, entry::lost_devices())
     }
 }

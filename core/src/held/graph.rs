@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::entries::QueueEntries;
 use super::node::{Edges, Holder, Node, QueueOrigin, RELAYED};
+use super::nodes::QueueNodes;
 use crate::base::blockers::{Blockers, Signaller};
 use crate::base::run::Wake;
 use crate::base::steps;
@@ -20,7 +20,7 @@ pub(super) type Points = Vec<(Arc<Shared>, u64)>;
 /// A queue and its held submissions.
 pub(super) struct HeldQueue {
     origin: Arc<QueueOrigin>,
-    entries: QueueEntries,
+    nodes: QueueNodes,
 }
 
 /// A signal that the host will make for a submission.
@@ -33,53 +33,53 @@ pub(super) struct Relayed {
 
 /// The nodes of a graph, by queue and by host signal.
 pub(super) struct Graph {
-    slots: Vec<Option<HeldQueue>>,
-    free_slots: Vec<u32>,
+    queues: Vec<Option<HeldQueue>>,
+    free_queues: Vec<u32>,
     relayed: Vec<Option<Relayed>>,
-    free: Vec<u32>,
+    free_relayed: Vec<u32>,
 }
 
 impl Graph {
     pub(super) const fn new() -> Self {
         Self {
-            slots: Vec::new(),
-            free_slots: Vec::new(),
+            queues: Vec::new(),
+            free_queues: Vec::new(),
             relayed: Vec::new(),
-            free: Vec::new(),
+            free_relayed: Vec::new(),
         }
     }
 
-    pub(super) fn take_slot(&mut self, origin: Arc<QueueOrigin>) -> u32 {
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            // No overflow: 2^32 slots do not fit into memory.
-            (self.slots.len() - 1) as u32
+    pub(super) fn add_queue(&mut self, origin: Arc<QueueOrigin>) -> u32 {
+        let index = self.free_queues.pop().unwrap_or_else(|| {
+            self.queues.push(None);
+            // No overflow: 2^32 queues do not fit into memory.
+            (self.queues.len() - 1) as u32
         });
-        origin.own().held_index().set_slot(Some(slot));
-        let entries = QueueEntries::default();
-        self.slots[slot as usize] = Some(HeldQueue { origin, entries });
-        slot
+        origin.own().held_index().set_queue(Some(index));
+        let nodes = QueueNodes::default();
+        self.queues[index as usize] = Some(HeldQueue { origin, nodes });
+        index
     }
 
-    pub(super) fn free_slot(&mut self, slot: u32) -> Option<HeldQueue> {
-        let held_queue = self.slots.get_mut(slot as usize)?.take()?;
+    pub(super) fn remove_queue(&mut self, index: u32) -> Option<HeldQueue> {
+        let held_queue = self.queues.get_mut(index as usize)?.take()?;
         // Usually the queue holds nothing any more.
-        for number in held_queue.entries.numbers_from(0) {
-            Self::forget(id(slot, number), held_queue.node(number));
+        for number in held_queue.nodes.numbers_from(0) {
+            Self::forget(id(index, number), held_queue.node(number));
         }
-        held_queue.origin.own().held_index().set_slot(None);
-        self.free_slots.push(slot);
+        held_queue.origin.own().held_index().set_queue(None);
+        self.free_queues.push(index);
         Some(held_queue)
     }
 
-    fn queue(&self, slot: u32) -> Option<&HeldQueue> {
-        self.slots.get(slot as usize)?.as_ref()
+    fn queue(&self, index: u32) -> Option<&HeldQueue> {
+        self.queues.get(index as usize)?.as_ref()
     }
 
     /// The watches of the devices of all queues, each once.
     pub(super) fn watches(&self) -> Vec<Arc<dyn Watch>> {
         let mut watches: Vec<Arc<dyn Watch>> = Vec::new();
-        for queue in self.slots.iter().flatten() {
+        for queue in self.queues.iter().flatten() {
             if let Some(watch) = queue.origin.own().watch()
                 && !watches.iter().any(|known| Arc::ptr_eq(known, watch))
             {
@@ -91,24 +91,24 @@ impl Graph {
 
     pub(super) fn node(&self, id: NodeId) -> Option<Node<'_>> {
         steps::count(1);
-        if id.slot == RELAYED {
+        if id.queue == RELAYED {
             let signal = self.relayed.get(id.at as usize)?.as_ref()?;
             return Some(signal.node());
         }
-        let queue = self.queue(id.slot)?;
-        let number = queue.entries.number(id.at);
-        let is_held = queue.entries.contains(number);
+        let queue = self.queue(id.queue)?;
+        let number = queue.nodes.number(id.at);
+        let is_held = queue.nodes.contains(number);
         is_held.then(|| queue.node(number))
     }
 
     pub(super) fn rank(&self, id: NodeId) -> i128 {
         steps::count(1);
-        let rank = if id.slot == RELAYED {
+        let rank = if id.queue == RELAYED {
             let signal = self.relayed.get(id.at as usize);
             signal.and_then(|signal| Some(signal.as_ref()?.rank))
         } else {
-            let queue = self.queue(id.slot);
-            queue.and_then(|queue| queue.entries.rank(queue.entries.number(id.at)))
+            let queue = self.queue(id.queue);
+            queue.and_then(|queue| queue.nodes.rank(queue.nodes.number(id.at)))
         };
         rank.unwrap_or(i128::MIN)
     }
@@ -117,27 +117,27 @@ impl Graph {
     pub(super) fn set_ranks(&mut self, moved: impl Iterator<Item = (NodeId, i128)>) {
         let mut by_queue: BTreeMap<u32, Vec<(u64, i128)>> = BTreeMap::new();
         for (id, rank) in moved {
-            if let Some(queue) = self.queue(id.slot) {
-                let number = queue.entries.number(id.at);
-                by_queue.entry(id.slot).or_default().push((number, rank));
+            if let Some(queue) = self.queue(id.queue) {
+                let number = queue.nodes.number(id.at);
+                by_queue.entry(id.queue).or_default().push((number, rank));
             } else if let Some(Some(signal)) = self.relayed.get_mut(id.at as usize) {
                 signal.rank = rank;
             }
         }
-        for (slot, mut ranks) in by_queue {
+        for (index, mut ranks) in by_queue {
             ranks.sort_unstable();
-            if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
-                queue.entries.set_ranks(&ranks);
+            if let Some(Some(queue)) = self.queues.get_mut(index as usize) {
+                queue.nodes.set_ranks(&ranks);
             }
         }
     }
 
     /// The node whose claim covers `value` of `of`.
     pub(super) fn claimant(&self, of: &Shared, value: u64) -> Option<NodeId> {
-        match of.held_index().slot() {
-            Some(slot) => {
-                let is_held = self.queue(slot)?.entries.contains(value);
-                is_held.then(|| id(slot, value))
+        match of.held_index().queue() {
+            Some(index) => {
+                let is_held = self.queue(index)?.nodes.contains(value);
+                is_held.then(|| id(index, value))
             }
             None if of.held_index().is_empty() => None,
             None => of.held_index().claimant(value),
@@ -185,25 +185,25 @@ impl Graph {
         found
     }
 
-    /// Enters submission `number` of the queue `origin`, which has this slot.
+    /// Enters submission `number` of the queue `origin`, which has this index.
     pub(super) fn enter(
         &mut self,
-        slot: u32,
+        index: u32,
         origin: &Arc<QueueOrigin>,
         number: u64,
         edges: &Arc<Edges>,
     ) -> Result<(), Blockers> {
         let node = Node::submission(origin, number, Some(edges));
         let rank = self.rank_for(node)?;
-        Self::remember(id(slot, number), node);
-        if let Some(Some(queue)) = self.slots.get_mut(slot as usize) {
-            queue.entries.add(number, rank, edges.clone());
+        Self::remember(id(index, number), node);
+        if let Some(Some(queue)) = self.queues.get_mut(index as usize) {
+            queue.nodes.add(number, rank, edges.clone());
         }
         Ok(())
     }
 
     pub(super) fn enter_relayed(&mut self, signal: &mut Option<Relayed>) -> Result<u32, Blockers> {
-        let at = self.free.pop().unwrap_or_else(|| {
+        let at = self.free_relayed.pop().unwrap_or_else(|| {
             self.relayed.push(None);
             // No overflow: 2^32 signals do not fit into memory.
             (self.relayed.len() - 1) as u32
@@ -212,40 +212,40 @@ impl Graph {
             match self.rank_for(new.node()) {
                 Ok(rank) => new.rank = rank,
                 Err(circle) => {
-                    self.free.push(at);
+                    self.free_relayed.push(at);
                     return Err(circle);
                 }
             }
-            Self::remember(NodeId { slot: RELAYED, at }, new.node());
+            Self::remember(NodeId { queue: RELAYED, at }, new.node());
         }
         self.relayed[at as usize] = signal.take();
         Ok(at)
     }
 
     /// Takes the edges of a submission, which keeps its position.
-    pub(super) fn reduce(&mut self, slot: u32, number: u64) -> Option<Arc<Edges>> {
-        self.forget_submission(slot, number);
-        let queue = self.slots.get_mut(slot as usize)?.as_mut()?;
-        queue.entries.take_edges(number)
+    pub(super) fn reduce(&mut self, index: u32, number: u64) -> Option<Arc<Edges>> {
+        self.forget_submission(index, number);
+        let queue = self.queues.get_mut(index as usize)?.as_mut()?;
+        queue.nodes.take_edges(number)
     }
 
     /// Removes the first or the last submission of a queue. Does nothing if it is not there.
-    pub(super) fn leave(&mut self, slot: u32, number: u64) -> Option<Arc<Edges>> {
-        self.forget_submission(slot, number);
-        let queue = self.slots.get_mut(slot as usize)?.as_mut()?;
-        queue.entries.leave(number)
+    pub(super) fn leave(&mut self, index: u32, number: u64) -> Option<Arc<Edges>> {
+        self.forget_submission(index, number);
+        let queue = self.queues.get_mut(index as usize)?.as_mut()?;
+        queue.nodes.leave(number)
     }
 
     pub(super) fn leave_relayed(&mut self, at: u32) -> Option<Relayed> {
         let signal = self.relayed.get_mut(at as usize)?.take()?;
-        Self::forget(NodeId { slot: RELAYED, at }, signal.node());
-        self.free.push(at);
+        Self::forget(NodeId { queue: RELAYED, at }, signal.node());
+        self.free_relayed.push(at);
         Some(signal)
     }
 
-    fn forget_submission(&self, slot: u32, number: u64) {
-        if let Some(queue) = self.queue(slot) {
-            Self::forget(id(slot, number), queue.node(number));
+    fn forget_submission(&self, index: u32, number: u64) {
+        if let Some(queue) = self.queue(index) {
+            Self::forget(id(index, number), queue.node(number));
         }
     }
 
@@ -266,9 +266,9 @@ impl Graph {
     pub(super) fn waiting_for(&self, of: &Shared) -> HeldWaits {
         let open = of.reached().saturating_add(1);
         let waiting = of.held_index().waiting(open);
-        let queued = of.held_index().slot().and_then(|slot| {
-            let numbers = self.queue(slot)?.entries.numbers_from(open);
-            Some(numbers.map(move |number| (number, id(slot, number))))
+        let queued = of.held_index().queue().and_then(|index| {
+            let numbers = self.queue(index)?.nodes.numbers_from(open);
+            Some(numbers.map(move |number| (number, id(index, number))))
         });
         let nodes = waiting.into_iter().chain(queued.into_iter().flatten());
         let wakers = nodes.filter_map(|(value, id)| {
@@ -282,7 +282,7 @@ impl Graph {
         wakers.collect()
     }
 
-    /// See [`signaller`](super::slot::signaller).
+    /// See [`signaller`](super::entry::signaller).
     pub(super) fn signaller(
         &self,
         of: &Arc<Shared>,
@@ -291,7 +291,7 @@ impl Graph {
     ) -> Option<(Signaller, Points)> {
         let id = self.claimant(of, value)?;
         let node = self.node(id)?;
-        let first = self.queue(id.slot).map(|queue| queue.entries.first());
+        let first = self.queue(id.queue).map(|queue| queue.nodes.first());
         if let Some(first) = first.filter(|&first| first_only && first < node.number()) {
             let first = (node.position().clone(), first);
             return Some((self.name(node), vec![first]));
@@ -307,16 +307,16 @@ impl Graph {
     }
 }
 
-/// The id of submission `number` of the queue in `slot`.
-pub(super) const fn id(slot: u32, number: u64) -> NodeId {
+/// The id of submission `number` of the queue with this index.
+pub(super) const fn id(queue: u32, number: u64) -> NodeId {
     let at = number as u32;
-    NodeId { slot, at }
+    NodeId { queue, at }
 }
 
 impl HeldQueue {
     /// Submission `number`.
     fn node(&self, number: u64) -> Node<'_> {
-        Node::submission(&self.origin, number, self.entries.edges(number))
+        Node::submission(&self.origin, number, self.nodes.edges(number))
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! A queue's position is a timeline like any other here: submission `n` claims `n` of it. So the
 //! order within a queue needs no edges of its own. That claim is not recorded, because the
-//! submissions of a queue are stored in order (`entries`).
+//! submissions of a queue are stored in order (`nodes`).
 //!
 //! A wait that no node has claimed has no edge, because a signal may still come. So every edge of a
 //! circle leads to a claimed point, and no legal signal can break the circle. The engine refuses
@@ -23,15 +23,15 @@
 //! only the lock of one timeline's list (`timeline/held_index.rs`) at a time.
 
 pub(crate) mod blockers;
-mod entries;
+mod entry;
 mod graph;
 mod node;
+mod nodes;
 mod order;
-mod slot;
 
+pub use entry::lost_devices;
+pub(crate) use entry::{QueueEntry, RelayEntry};
 pub(crate) use node::{Edges, Holder, QueueOrigin};
-pub use slot::lost_devices;
-pub(crate) use slot::{QueueSlot, RelayEntry};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use crate::base::error::{Failure, Object};
 use crate::base::info::DeviceId;
 use crate::timeline::state::{Interval, Shared};
 
-/// The slot number of signals by the host.
+/// The index that stands for signals by the host, in place of that of a queue.
 pub(super) const RELAYED: u32 = u32::MAX;
 
 /// A queue with held submissions. It is called if a wait of one of them may never be reached.

@@ -38,10 +38,10 @@ fn origin(device: &crate::host::Device) -> Arc<QueueOrigin> {
     QueueOrigin::new(queue, id, Weak::<NoHolder>::new(), own.shared().clone())
 }
 
-/// A queue and its slot in `graph`. [`QueueSlot::take`] makes one in the process's graph.
+/// A queue and its index in `graph`. [`QueueEntry::take`] makes one in the process's graph.
 fn queue(graph: &mut Graph, device: &crate::host::Device) -> (u32, Arc<QueueOrigin>) {
     let origin = origin(device);
-    (graph.take_slot(origin.clone()), origin)
+    (graph.add_queue(origin.clone()), origin)
 }
 
 /// Small pseudo-random numbers, the same in every run.
@@ -90,9 +90,9 @@ fn random_graphs_agree_with_a_full_search() {
             .collect();
         for _ in 0..120 {
             let picked = dice.throw(many) as usize;
-            let ((slot, origin), first, next) = &mut queues[picked];
+            let ((index, origin), first, next) = &mut queues[picked];
             if dice.throw(6) == 0 && first < next {
-                graph.leave(*slot, *first);
+                graph.leave(*index, *first);
                 *first += 1;
                 continue;
             }
@@ -112,7 +112,7 @@ fn random_graphs_agree_with_a_full_search() {
             let new = edges(&waits, &[(line, value - 1, value)]);
             let node = Node::submission(origin, *next, Some(&new));
             let expected = circular(&graph, node);
-            match graph.enter(*slot, origin, *next, &new) {
+            match graph.enter(*index, origin, *next, &new) {
                 Ok(()) => {
                     assert!(!expected, "a circle was accepted");
                     accepted += 1;
@@ -124,21 +124,21 @@ fn random_graphs_agree_with_a_full_search() {
                     refused += 1;
                 }
             }
-            for ((slot, _), first, next) in &queues {
+            for ((index, _), first, next) in &queues {
                 for number in *first..*next {
-                    let node = graph.node(id(*slot, number)).unwrap();
+                    let node = graph.node(id(*index, number)).unwrap();
                     for (other, ..) in graph.dependencies(node) {
-                        let ranks = (graph.rank(other), graph.rank(id(*slot, number)));
+                        let ranks = (graph.rank(other), graph.rank(id(*index, number)));
                         assert!(ranks.0 < ranks.1, "ranks out of order");
                     }
                 }
             }
         }
-        for ((slot, _), first, next) in queues {
+        for ((index, _), first, next) in queues {
             for number in first..next {
-                graph.leave(slot, number);
+                graph.leave(index, number);
             }
-            drop(graph.free_slot(slot));
+            drop(graph.remove_queue(index));
         }
         assert!(lines.iter().all(|of| of.held_index().waiting(0).is_empty()));
     }
@@ -168,13 +168,13 @@ fn steps_of(many: u64, crosswise: bool) -> (usize, usize) {
             _ => (gate.shared(), 1),
         };
         let edges = edges(&[wait], &[(chain.shared(), n, n + 1)]);
-        let ((slot, origin), number) = position(n);
-        assert!(graph.enter(*slot, origin, number, &edges).is_ok());
+        let ((index, origin), number) = position(n);
+        assert!(graph.enter(*index, origin, number, &edges).is_ok());
     }
     let held = steps::take();
     for n in 0..many {
-        let ((slot, _), number) = position(n);
-        graph.leave(*slot, number);
+        let ((index, _), number) = position(n);
+        graph.leave(*index, number);
     }
     (held, steps::take())
 }
@@ -218,10 +218,10 @@ fn steps_across_queues(many: u64, enter_by_queue: bool) -> (usize, usize) {
     };
     steps::take();
     for (queue, number) in entering {
-        let (slot, origin) = &queues[queue as usize];
+        let (index, origin) = &queues[queue as usize];
         let value = (number - 1) * QUEUES + queue + 1;
         let edges = edges(&[(gate.shared(), value)], &[]);
-        assert!(graph.enter(*slot, origin, number, &edges).is_ok());
+        assert!(graph.enter(*index, origin, number, &edges).is_ok());
     }
     let entered = steps::take();
     for (queue, number) in leaving {

@@ -19,7 +19,7 @@ impl<E: Enqueue> Drop for SubmissionQueue<E> {
     fn drop(&mut self) {
         // In a forked child, the work and its objects belong to the parent process (P3). In a
         // process that exits, the driver may still use them (D1). The fields leak them.
-        let Some(_calls) = self.slot.maker().for_destroy() else {
+        let Some(_calls) = self.entry.maker().for_destroy() else {
             return;
         };
         // No submission is held, because held ones keep their queue. What the driver still runs

@@ -35,10 +35,10 @@ impl<E: Enqueue> SubmissionQueue<E> {
     ) -> Result<(), Box<Error>> {
         let number = submission.number;
         let edges = submission.edges(waits);
-        let entered = self.slot.enter(number, &edges);
+        let entered = self.entry.enter(number, &edges);
         entered.map_err(|circle| self.circular(submission, circle))?;
         if let Err(circle) = self.enter_relays(&mut state, submission) {
-            self.slot.leave(number);
+            self.entry.leave(number);
             return Err(self.circular(submission, circle));
         }
         self.take_number(&mut state, number);
@@ -76,7 +76,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         let edges = submission.edges(waits);
         // The submission could go, so it closes no circle. It is in the graph only because a search
         // for blockers must find it.
-        let _ = self.slot.enter(submission.number, &edges);
+        let _ = self.entry.enter(submission.number, &edges);
         HeldSubmission {
             edges: Some(edges),
             work,
@@ -218,7 +218,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// If it is skipped already, the driver takes not even its number, and the queue fails.
     fn skip(&self, number: u64, held: HeldSubmission<E>, cause: &Failure) {
         if held.edges.is_none() {
-            self.slot.leave(number);
+            self.entry.leave(number);
             self.own_shared().fail(cause.clone());
             return;
         }
@@ -250,7 +250,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// Drops what a submission had whose signals have failed.
     fn end_edges(&self, number: u64, gone: HeldSubmission<E>) {
         self.forget_relays(number);
-        drop(self.slot.reduce(number));
+        drop(self.entry.reduce(number));
         run_contained(|| drop(gone));
     }
 

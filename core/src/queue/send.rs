@@ -264,7 +264,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.keep(number, &mut submission.keep);
         if submission.was_held {
             // From now on others wait for the driver, and not for this submission.
-            self.slot.leave(number);
+            self.entry.leave(number);
         }
         let own = self.own_shared();
         for signal in &submission.signals {

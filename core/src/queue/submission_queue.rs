@@ -22,7 +22,7 @@ use crate::driver::home::Home;
 use crate::driver::in_flight::{InFlightBudget, Sharer};
 use crate::fence::Fence;
 use crate::fence::mark::NativeMark;
-use crate::held::{QueueOrigin, QueueSlot};
+use crate::held::{QueueEntry, QueueOrigin};
 use crate::port::Stamp;
 use crate::port::attachment::Attachments;
 use crate::timeline::Timeline;
@@ -35,7 +35,7 @@ pub struct SubmissionQueue<E: Enqueue> {
     pub(super) device: DeviceId,
     /// The queue as the graph of held submissions sees it.
     pub(super) origin: Arc<QueueOrigin>,
-    pub(super) slot: DroppedByMaker<QueueSlot>,
+    pub(super) entry: DroppedByMaker<QueueEntry>,
     /// The queue's position: signalled once per submission, so its value is the number of finished
     /// ones.
     pub(super) own: Timeline,
@@ -79,7 +79,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
             let position = own.shared().clone();
             let origin = QueueOrigin::new(object.clone(), device, this.clone(), position);
             Self {
-                slot: DroppedByMaker::new(QueueSlot::take(origin.clone())),
+                entry: DroppedByMaker::new(QueueEntry::take(origin.clone())),
                 origin,
                 skipped: Skipped::new(object.clone()),
                 object,
@@ -144,7 +144,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[must_use]
     pub fn held(&self) -> Held {
         // In a forked child, a thread of the parent may have held the lock.
-        if !self.slot.maker().is_this() {
+        if !self.entry.maker().is_this() {
             return Held {
                 count: 0,
                 waiting_for: None,
@@ -303,7 +303,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     /// [`Error::MadeBeforeFork`] in a forked child.
     #[inline]
     pub(super) fn require_maker(&self) -> Result<()> {
-        self.slot.maker().require(&self.object)
+        self.entry.maker().require(&self.object)
     }
 
     /// Gives the next submission its number. Call it with the lock.

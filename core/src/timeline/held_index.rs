@@ -14,8 +14,8 @@ use crate::timeline::interval::Interval;
 /// Identifies a node of the graph while it is in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId {
-    /// The slot of the queue that holds the submission, or a value that marks a signal by the host.
-    pub(crate) slot: u32,
+    /// The index of the queue that holds the submission, or a value that marks a signal by the host.
+    pub(crate) queue: u32,
     /// The lower half of the submission's number, or the index of the signal by the host.
     ///
     /// A queue never holds more submissions than the lower half can tell apart.
@@ -24,7 +24,7 @@ pub(crate) struct NodeId {
 
 impl NodeId {
     /// The lowest in order.
-    const FIRST: Self = Self { slot: 0, at: 0 };
+    const FIRST: Self = Self { queue: 0, at: 0 };
 }
 
 /// The graph nodes that claim values of a timeline or wait for them.
@@ -36,12 +36,12 @@ pub(crate) struct HeldIndex {
     /// The queue that enters a submission there has a fence between this and its check for a failed
     /// or closed timeline.
     count: AtomicU64,
-    /// One more than the slot of the queue whose position this timeline is; 0 for any other
+    /// One more than the index of the queue whose position this timeline is; 0 for any other
     /// timeline.
     ///
     /// The claims of a position follow from what its queue holds and are recorded only in that
-    /// slot.
-    slot: AtomicU64,
+    /// index.
+    queue: AtomicU64,
 }
 
 impl Default for HeldIndex {
@@ -49,7 +49,7 @@ impl Default for HeldIndex {
         Self {
             lists: Mutex::default(),
             count: AtomicU64::new(0),
-            slot: AtomicU64::new(0),
+            queue: AtomicU64::new(0),
         }
     }
 }
@@ -87,22 +87,22 @@ impl IndexLists {
 }
 
 impl HeldIndex {
-    /// Sets the slot of the queue whose position this timeline is; `None` once that queue is gone.
-    pub(crate) fn set_slot(&self, slot: Option<u32>) {
-        let one_more = slot.map_or(0, |slot| u64::from(slot) + 1);
-        self.slot.store(one_more, Ordering::Release);
+    /// Sets the index of the queue whose position this timeline is; `None` once that queue is gone.
+    pub(crate) fn set_queue(&self, index: Option<u32>) {
+        let one_more = index.map_or(0, |index| u64::from(index) + 1);
+        self.queue.store(one_more, Ordering::Release);
     }
 
     #[inline]
-    pub(crate) fn slot(&self) -> Option<u32> {
-        let slot = self.slot.load(Ordering::Acquire).checked_sub(1)?;
-        u32::try_from(slot).ok()
+    pub(crate) fn queue(&self) -> Option<u32> {
+        let index = self.queue.load(Ordering::Acquire).checked_sub(1)?;
+        u32::try_from(index).ok()
     }
 
     /// True for the timeline that is a queue's position.
     #[inline]
     pub(crate) fn is_queue_position(&self) -> bool {
-        self.slot().is_some()
+        self.queue().is_some()
     }
 
     /// True if the graph has no wait for this timeline and no claim of it.

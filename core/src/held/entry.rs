@@ -1,6 +1,6 @@
 //! The process's graph, as queues use it.
 //!
-//! A queue's slot and a host signal are removed on drop of their handles.
+//! The entry of a queue and that of a host signal are removed on drop of their handles.
 
 use std::sync::Arc;
 
@@ -51,17 +51,17 @@ pub fn lost_devices() -> Vec<String> {
     errors
 }
 
-/// A queue's slot in the graph. Freed with the queue.
-pub(crate) struct QueueSlot {
-    number: u32,
+/// A queue's entry in the graph, removed on drop.
+pub(crate) struct QueueEntry {
+    index: u32,
     origin: Arc<QueueOrigin>,
 }
 
-impl QueueSlot {
+impl QueueEntry {
     pub(crate) fn take(origin: Arc<QueueOrigin>) -> Self {
         set_waiting_for(waiting_for);
-        let number = GRAPH.lock().take_slot(origin.clone());
-        Self { number, origin }
+        let index = GRAPH.lock().add_queue(origin.clone());
+        Self { index, origin }
     }
 
     /// Enters submission `number`, after all that the queue holds or before them.
@@ -69,14 +69,14 @@ impl QueueSlot {
     /// # Errors
     /// The circle that the submission would close. The graph is unchanged then.
     pub(crate) fn enter(&self, number: u64, edges: &Arc<Edges>) -> Result<(), Blockers> {
-        GRAPH.lock().enter(self.number, &self.origin, number, edges)
+        GRAPH.lock().enter(self.index, &self.origin, number, edges)
     }
 
     /// Takes the edges of a submission out of the graph, because it waits for nothing any more.
     ///
     /// It keeps its position.
     pub(crate) fn reduce(&self, number: u64) -> Option<Arc<Edges>> {
-        GRAPH.lock().reduce(self.number, number)
+        GRAPH.lock().reduce(self.index, number)
     }
 
     /// Removes a submission that is the first or the last of its queue.
@@ -84,14 +84,14 @@ impl QueueSlot {
     /// Does nothing if it is not there.
     pub(crate) fn leave(&self, number: u64) {
         // Dropped without the lock.
-        let left = GRAPH.lock().leave(self.number, number);
+        let left = GRAPH.lock().leave(self.index, number);
         drop(left);
     }
 }
 
-impl Drop for QueueSlot {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
-        let left = GRAPH.lock().free_slot(self.number);
+        let left = GRAPH.lock().remove_queue(self.index);
         drop(left);
     }
 }

@@ -12,7 +12,7 @@ use super::node::Edges;
 use crate::base::steps;
 
 #[derive(Default)]
-pub(super) struct QueueEntries {
+pub(super) struct QueueNodes {
     /// The number of the first submission.
     first: u64,
     /// The edges of each submission. `None` for one that is skipped and has only its position.
@@ -63,7 +63,7 @@ fn extend_from(runs: &mut VecDeque<RankRun>, old: RankRun, numbers: Range<u64>) 
     }
 }
 
-impl QueueEntries {
+impl QueueNodes {
     pub(super) fn is_empty(&self) -> bool {
         self.edges.is_empty()
     }
@@ -196,13 +196,13 @@ mod tests {
 
     #[test]
     fn equally_spaced_ranks_are_one_run() {
-        let mut entries = QueueEntries::default();
+        let mut nodes = QueueNodes::default();
         let none = Arc::new(Edges::default());
         for number in 10..1010 {
-            entries.add(number, i128::from(number) * 7, none.clone());
+            nodes.add(number, i128::from(number) * 7, none.clone());
         }
-        assert_eq!(entries.runs.len(), 1);
-        entries.set_ranks(&[(20, 1000), (21, 2000), (500, 1 << 80)]);
+        assert_eq!(nodes.runs.len(), 1);
+        nodes.set_ranks(&[(20, 1000), (21, 2000), (500, 1 << 80)]);
         for number in 10..1010_u64 {
             let expected = match number {
                 20 => 1000,
@@ -210,26 +210,26 @@ mod tests {
                 500 => 1 << 80,
                 other => i128::from(other) * 7,
             };
-            assert_eq!(entries.rank(number), Some(expected), "{number}");
+            assert_eq!(nodes.rank(number), Some(expected), "{number}");
         }
-        assert!(entries.runs.len() <= 7, "{}", entries.runs.len());
-        entries.set_ranks(&[(20, 140), (21, 147), (499, 3499), (1009, 7 * 1009)]);
+        assert!(nodes.runs.len() <= 7, "{}", nodes.runs.len());
+        nodes.set_ranks(&[(20, 140), (21, 147), (499, 3499), (1009, 7 * 1009)]);
         for number in 10..30 {
-            assert!(entries.leave(number).is_some());
+            assert!(nodes.leave(number).is_some());
         }
-        entries.add(29, -5, none.clone());
-        assert_eq!(entries.rank(29), Some(-5));
-        assert_eq!(entries.rank(30), Some(210));
-        assert_eq!(entries.rank(28), None);
-        entries.leave(1009);
-        assert_eq!(entries.rank(1009), None);
-        entries.add(1009, 1 << 90, none.clone());
-        assert_eq!(entries.rank(1008), Some(1008 * 7));
-        assert_eq!(entries.rank(1009), Some(1 << 90));
+        nodes.add(29, -5, none.clone());
+        assert_eq!(nodes.rank(29), Some(-5));
+        assert_eq!(nodes.rank(30), Some(210));
+        assert_eq!(nodes.rank(28), None);
+        nodes.leave(1009);
+        assert_eq!(nodes.rank(1009), None);
+        nodes.add(1009, 1 << 90, none.clone());
+        assert_eq!(nodes.rank(1008), Some(1008 * 7));
+        assert_eq!(nodes.rank(1009), Some(1 << 90));
         for number in 29..1010 {
-            assert_eq!(entries.number(number as u32), number);
-            entries.leave(number);
+            assert_eq!(nodes.number(number as u32), number);
+            nodes.leave(number);
         }
-        assert!(entries.is_empty() && entries.runs.is_empty());
+        assert!(nodes.is_empty() && nodes.runs.is_empty());
     }
 }
