@@ -230,7 +230,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         self.dependents.forget_signals(submission.number);
         self.forget_relays(submission.number);
         self.forget_times(submission);
-        self.keep(submission.number, &mut submission.keep);
+        self.keep_until_finished(submission.number, &mut submission.keep);
     }
 
     /// Fails the signals of a submission, because the driver has some of them and not its end (Q5).
@@ -249,7 +249,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     /// Keeps the objects of a submission until it has finished.
     #[inline(always)]
-    fn keep(&self, number: u64, keep: &mut Keep) {
+    fn keep_until_finished(&self, number: u64, keep: &mut Keep) {
         if !keep.is_empty() {
             let objects = keep.take_objects();
             self.lock().in_flight.add_kept(number, objects);
@@ -261,7 +261,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     #[inline(always)]
     fn promote(&self, submission: &mut Submission<'_>) {
         let number = submission.number;
-        self.keep(number, &mut submission.keep);
+        self.keep_until_finished(number, &mut submission.keep);
         if submission.was_held {
             // From now on others wait for the driver, and not for this submission.
             self.entry.leave(number);

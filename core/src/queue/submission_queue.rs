@@ -10,11 +10,10 @@ use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Given, Nothing, Record, Write};
+use super::work::{Given, Nothing, Write, refused};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
-use crate::base::run::run_contained;
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, MutexGuard, Ordering};
 use crate::base::timing::Timing;
 use crate::driver::enqueue::Enqueue;
@@ -53,7 +52,7 @@ pub struct SubmissionQueue<E: Enqueue> {
     writes_times: AtomicBool,
     state: DroppedByMaker<Mutex<State<E>>>,
     pub(super) skipped: Skipped,
-    follower: FollowerSlot,
+    pub(super) follower: FollowerSlot,
 }
 
 impl<E: Enqueue> SubmissionQueue<E> {
@@ -178,17 +177,14 @@ impl<E: Enqueue> SubmissionQueue<E> {
     pub fn record(self: &Arc<Self>, fence: &Fence) -> Result<()> {
         fence.require_recordable(self.device, &self.object)?;
         if !fence.is_timed() {
-            fence.record_at(self.record_untimed()?.end(), None);
+            let submitted = self.submit_work(&[], &mut Nothing, &[]);
+            fence.record_at(submitted.map_err(|error| *error)?.end(), None);
             return Ok(());
         }
         let stamp = self.stamp_for(fence)?;
         let mut write = Write::new(&stamp, fence);
-        let submitted = if self.follower.is_set() {
-            self.submit_traced(&[], Box::new(write.kept()), &[], None)?
-        } else {
-            let submitted = self.submit_work(&[], &mut write, &[]);
-            submitted.map_err(|error| *error)?
-        };
+        let submitted = self.submit_work(&[], &mut write, &[]);
+        let submitted = submitted.map_err(|error| *error)?;
         fence.record_at(submitted.end(), Some(stamp as Arc<dyn Stamp>));
         Ok(())
     }
@@ -205,16 +201,6 @@ impl<E: Enqueue> SubmissionQueue<E> {
             }
         }
         self.driver.stamp(&self.object, timing)
-    }
-
-    #[inline]
-    fn record_untimed(self: &Arc<Self>) -> Result<Submitted<'_>> {
-        if self.follower.is_set() {
-            let nothing = |_: &mut E::Recorder<'_>| Ok(());
-            return self.submit_traced(&[], Box::new(nothing), &[], None);
-        }
-        let submitted = self.submit_work(&[], &mut Nothing, &[]);
-        submitted.map_err(|error| *error)
     }
 
     /// Records `fence` with a mark of the backend instead of a position.
@@ -250,10 +236,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        if self.follower.is_set() {
-            return self.submit_traced(waits, Box::new(work), signals, None);
-        }
-        self.submit_untraced(waits, work, signals, None)
+        self.submit_given(waits, Given::new::<E>(work, None), signals)
     }
 
     /// Same as [`SubmissionQueue::submit`], with an object for the backend's own
@@ -275,26 +258,22 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        if self.follower.is_set() {
-            return self.submit_traced(waits, Box::new(work), signals, Some(attached));
-        }
-        self.submit_untraced(waits, work, signals, Some(attached))
+        self.submit_given(waits, Given::new::<E>(work, Some(attached)), signals)
     }
 
+    /// Submits `work`, which is dropped here if it is refused.
     #[inline]
-    pub(super) fn submit_untraced<'q, W>(
+    fn submit_given<'q, W>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
-        work: W,
+        mut work: Given<W>,
         signals: &[Signal<'_>],
-        attached: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Submitted<'q>>
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let mut work = Given::new(work, attached);
         let submitted = self.submit_work(waits, &mut work, signals);
-        submitted.map_err(|error| refused(&mut work, error))
+        submitted.map_err(|error| *refused(&mut work, error))
     }
 
     /// Refuses a queue of the parent process. One load.
@@ -354,16 +333,4 @@ impl<E: Enqueue> std::fmt::Debug for SubmissionQueue<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} held)", self.object, self.held().count)
     }
-}
-
-/// Drops the work of a refused submission if it was not called.
-///
-/// Its captures are the application's and may panic.
-#[cold]
-#[inline(never)]
-#[expect(clippy::boxed_local, reason = "the caller has it in a box")]
-fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Error {
-    let work = work.store();
-    run_contained(|| drop(work));
-    *error
 }

@@ -21,14 +21,28 @@ use crate::timeline::point::{NativePoint, Point, Signal};
 use crate::timeline::state::{Interval, NewClaim, Shared};
 
 impl<E: Enqueue> SubmissionQueue<E> {
-    /// Same as [`SubmissionQueue::submit`], for work as a trait object and without a trace.
+    /// Same as [`SubmissionQueue::submit`], for work as a trait object.
     ///
     /// The trait object lets this be compiled once per backend.
     ///
     /// # Errors
     /// Same errors as [`SubmissionQueue::submit`], in a box to keep the result small.
-    #[inline(never)]
+    #[inline]
     pub(super) fn submit_work<'q>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: &mut dyn Record<E>,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'q>, Box<Error>> {
+        match self.follower.is_set() {
+            true => self.submit_traced(waits, work, signals),
+            false => self.submit_untraced(waits, work, signals),
+        }
+    }
+
+    /// Same as [`SubmissionQueue::submit_work`], without a trace.
+    #[inline(never)]
+    pub(super) fn submit_untraced<'q>(
         self: &'q Arc<Self>,
         waits: &[Point<'_>],
         work: &mut dyn Record<E>,

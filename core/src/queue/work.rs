@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
+use crate::base::run::run_contained;
 use crate::driver::enqueue::{Enqueue, ToWrite};
 use crate::driver::keep::Keep;
 use crate::fence::Fence;
@@ -37,7 +38,13 @@ pub(super) struct Given<W> {
 
 impl<W> Given<W> {
     #[inline]
-    pub(super) const fn new(work: W, attached: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+    pub(super) const fn new<E: Enqueue>(
+        work: W,
+        attached: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Self
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()>,
+    {
         let work = Some(work);
         Self { work, attached }
     }
@@ -95,7 +102,7 @@ impl<'f, E: Enqueue> Write<'f, E> {
     }
 
     /// The same work with its own references. An error of a held record is stored in the fence.
-    pub(super) fn kept(
+    fn kept(
         &self,
     ) -> impl for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static + use<E>
     {
@@ -116,8 +123,19 @@ impl<E: Enqueue> Record<E> for Write<'_, E> {
     }
 
     fn store(&mut self) -> Box<dyn Record<E>> {
-        Box::new(Given::new(self.kept(), None))
+        Box::new(Given::new::<E>(self.kept(), None))
     }
+}
+
+/// Drops the work of a refused submission if it was not called.
+///
+/// Its captures are the application's and may panic.
+#[cold]
+#[inline(never)]
+pub(super) fn refused<E: Enqueue>(work: &mut dyn Record<E>, error: Box<Error>) -> Box<Error> {
+    let work = work.store();
+    run_contained(|| drop(work));
+    error
 }
 
 /// What is still to be done for a held submission.
