@@ -38,25 +38,14 @@ pub struct Recorder<'a> {
 /// The commands that count for work that got the raw stream and declared nothing.
 const UNDECLARED: u64 = 4;
 
-/// What the work has added to the stream.
+/// What was added to the stream.
 #[derive(Default)]
-pub(crate) enum Put {
+enum Put {
     #[default]
     Nothing,
     /// An event, and nothing after it.
     Event(Mark),
     Something,
-}
-
-impl Put {
-    /// The event, if nothing comes after it.
-    #[inline]
-    pub(crate) fn into_event(self) -> Option<Mark> {
-        match self {
-            Self::Event(mark) => Some(mark),
-            _ => None,
-        }
-    }
 }
 
 /// What is known about the stream after the work.
@@ -68,8 +57,7 @@ pub(crate) struct Left {
     raw: Cell<bool>,
     /// True if the recorder has launched a kernel, which waits for all earlier work.
     launched: bool,
-    /// What the work has added to the stream.
-    pub(crate) put: Put,
+    put: Put,
 }
 
 impl Left {
@@ -87,6 +75,27 @@ impl Left {
         match self.declared {
             0 => self.raw.get().then_some(UNDECLARED),
             declared => Some(declared),
+        }
+    }
+
+    /// Notes that something was added to the stream, or may have been.
+    #[inline]
+    pub(crate) fn note_something(&mut self) {
+        self.put = Put::Something;
+    }
+
+    /// True if nothing was added to the stream.
+    #[inline]
+    pub(crate) const fn is_nothing(&self) -> bool {
+        matches!(self.put, Put::Nothing)
+    }
+
+    /// The event that was added last, if nothing comes after it.
+    #[inline]
+    pub(crate) fn into_event(self) -> Option<Mark> {
+        match self.put {
+            Put::Event(mark) => Some(mark),
+            _ => None,
         }
     }
 
@@ -180,7 +189,7 @@ impl<'a> Recorder<'a> {
     /// A driver error.
     #[inline]
     pub(crate) fn bound_stream(&mut self) -> Result<(&'a Stream, Option<Bound<'a>>)> {
-        self.left.put = Put::Something;
+        self.left.note_something();
         let queue = self.queue;
         Ok((queue.stream(), queue.bind_legacy()?))
     }

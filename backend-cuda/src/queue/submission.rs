@@ -16,7 +16,7 @@ use crate::device::stream::{Capture, Stream};
 use crate::device::stream_lock::StreamLockGuard;
 use crate::queue::graph_launch::{Launch, Points};
 use crate::queue::queue_stream::{QueueStream, StreamState};
-use crate::queue::recorder::{Left, Put, Recorder};
+use crate::queue::recorder::{Left, Recorder};
 use crate::timing::stamp::Stamp;
 
 /// Executes submissions in the order of one stream. Cheap to clone.
@@ -222,7 +222,7 @@ impl Enqueue for Feed {
             queue.wait_for_all(state, batch.order, end, keep)?;
         }
         if let Some(stamp) = batch.stamp::<Stamp>() {
-            left.put = Put::Something;
+            left.note_something();
             // Before the call, which may fail with the kernel already in the stream.
             keep.push(stamp.clone());
             keep.take_in_flight(1);
@@ -232,16 +232,16 @@ impl Enqueue for Feed {
         // The recorder does not see commands of the work if the application has the raw stream from
         // elsewhere.
         if has_order || !queue.stream().is_untouched() {
-            left.put = Put::Something;
+            left.note_something();
         }
         // A submission that has added only a wait needs no event. A lost device is noticed only by
         // driver calls, so after a loss an event is recorded.
-        let needs_no_event = matches!(left.put, Put::Nothing)
+        let needs_no_event = left.is_nothing()
             && batch.signals.is_empty()
             && marked
             && !queue.device().context().is_lost();
         if !(needs_no_event && end.follow(&waited, queue.stream().domain())) {
-            queue.signal(state, batch.signals, end, left.put.into_event(), keep)?;
+            queue.signal(state, batch.signals, end, left.into_event(), keep)?;
         }
         state.note_marked();
         Ok(())

@@ -14,7 +14,7 @@ use crate::timeline::interval::Interval;
 /// Identifies a node of the graph while it is in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId {
-    /// The index of the queue that holds the submission, or a value that marks a signal by the host.
+    /// The index of the queue that holds the submission, or a value for a signal by the host.
     pub(crate) queue: u32,
     /// The lower half of the submission's number, or the index of the signal by the host.
     ///
