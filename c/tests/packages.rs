@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +42,7 @@ fn runs(program: &Path) {
 /// Builds a project with the programs that are called hello by CMake, and runs both.
 ///
 /// `line` brings the target in. They also run where they are installed.
-fn builds(build: &Path, line: &str, [c, cpp]: [&str; 2], option: &str) {
+fn builds(build: &Path, line: &str, [c, cpp]: [&str; 2], options: [&str; 2]) {
     let source = build.with_extension("source");
     std::fs::create_dir_all(&source).unwrap();
     let project = format!(
@@ -63,7 +64,7 @@ fn builds(build: &Path, line: &str, [c, cpp]: [&str; 2], option: &str) {
     configure.arg("-S").arg(&source).arg("-B").arg(build);
     configure.arg(format!("-DCMAKE_C_COMPILER={c}"));
     configure.arg(format!("-DCMAKE_CXX_COMPILER={cpp}"));
-    run(configure.arg(option));
+    run(configure.args(options));
     cmake_build(build);
     runs(&build.join("engine"));
     runs(&build.join("engine_cpp"));
@@ -92,20 +93,24 @@ fn cmake_install(build: &Path, prefix: &Path) {
 
 /// What `docs/c.md` says under *Build*.
 ///
-/// Cargo builds the library. Programs use the folder, an installation that was moved, or
-/// pkg-config.
+/// Programs use the folder, an installation that was moved, or pkg-config. A script stands for
+/// cargo, and has the library that is built already.
 #[test]
 fn cmake_calls_cargo_and_programs_find_the_library() {
-    // It stays, so that cargo builds the library again only if it has changed.
-    let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cargo-of-cmake");
-    std::fs::create_dir_all(&cargo).unwrap();
-    let with_cargo = |build: &Path| {
-        std::fs::create_dir_all(build).unwrap();
-        std::os::unix::fs::symlink(&cargo, build.join("cargo")).unwrap();
-    };
+    let script = folder("script").join("cargo");
+    let text = format!(
+        "#!/bin/sh -e\n\
+         test \"$1 $2 $3 $4 $5 $6\" = 'build --release --locked --package syncline-c --target-dir'\n\
+         mkdir -p \"$7/release\"\n\
+         cp '{}' \"$7/release/\"\n",
+        library().display(),
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let cargo = format!("-DSYNCLINE_CARGO={}", script.display());
     let (build, prefix) = (folder("build"), folder("prefix"));
-    with_cargo(&build);
-    run(Command::new("cmake").args(["-S", ROOT, "-B"]).arg(&build));
+    let mut configure = Command::new("cmake");
+    run(configure.args(["-S", ROOT, "-B"]).arg(&build).arg(&cargo));
     cmake_build(&build);
     cmake_install(&build, &prefix.join("first"));
     let moved = prefix.join("moved");
@@ -113,15 +118,14 @@ fn cmake_calls_cargo_and_programs_find_the_library() {
     let packages = walk(&moved, "syncline.pc").expect("it is installed");
     for compilers in COMPILERS {
         let added = folder(&format!("added-{}", compilers[0]));
-        with_cargo(&added.join("syncline"));
         let line = format!("add_subdirectory(\"{ROOT}\" syncline)");
-        builds(&added, &line, compilers, "-Wno-dev");
+        builds(&added, &line, compilers, ["-Wno-dev", &cargo]);
         let found = folder(&format!("found-{}", compilers[0]));
         let line = "find_package(Syncline 0.2 QUIET)\n\
                     if(Syncline_FOUND)\nmessage(FATAL_ERROR \"of another version\")\nendif()\n\
                     find_package(Syncline 0.1 REQUIRED)";
         let option = format!("-DCMAKE_PREFIX_PATH={}", moved.display());
-        builds(&found, line, compilers, &option);
+        builds(&found, line, compilers, ["-Wno-dev", &option]);
         let sources = [("hello.c", "c11"), ("hello.cpp", "c++17")];
         for (compiler, (source, standard)) in compilers.iter().zip(sources) {
             // As a shell does it.
@@ -137,6 +141,25 @@ fn cmake_calls_cargo_and_programs_find_the_library() {
             runs(&program);
         }
     }
+}
+
+/// Cargo itself builds what CMake asks for, in release.
+#[test]
+#[ignore = "slow: `.ci/slow` runs it"]
+fn cargo_builds_the_library_for_cmake() {
+    // It stays, so that cargo builds the library again only if it has changed.
+    let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cargo-of-cmake");
+    std::fs::create_dir_all(&cargo).unwrap();
+    let build = folder("by-cargo");
+    std::fs::create_dir_all(build.join("syncline")).unwrap();
+    std::os::unix::fs::symlink(&cargo, build.join("syncline/cargo")).unwrap();
+    let line = format!("add_subdirectory(\"{ROOT}\" syncline)");
+    builds(
+        &build,
+        &line,
+        COMPILERS[0],
+        ["-Wno-dev", "-DSYNCLINE_LIBRARY="],
+    );
 }
 
 /// The file with this name under a folder.

@@ -20,6 +20,7 @@ static inline bool check(bool holds, const char *rule, const char *what, int lin
 #define CHECK(rule, holds) check((holds), rule, #holds, __LINE__)
 
 #define SECOND ((uint64_t)1000000000)
+#define MILLISECOND (SECOND / 1000)
 // Longer than anything takes on a busy machine.
 #ifndef LONG
 #define LONG (60 * SECOND)
@@ -47,7 +48,7 @@ static inline void free_counts(void *data) { ((counts *)data)->freed++; }
 
 // Waits until the data was freed, which a thread of the library may do.
 static inline bool freed_once(counts *data) {
-  for (int i = 0; i < 60000 && data->freed == 0; i++) {
+  for (uint64_t i = 0; i < LONG / MILLISECOND && data->freed == 0; i++) {
     struct timespec pause = {0, 1000000};
     nanosleep(&pause, NULL);
   }
@@ -62,7 +63,7 @@ static inline bool says(const char *part) { return strstr(sl_last_error(), part)
 // Waits until the threads of the library have ended. What a thread that ends has in its hands is
 // no leak, but the leak sanitizer may call it one. SANITIZED is the number of threads that stay.
 static inline void wait_for_threads(void) {
-  for (int i = 0; i < 60000; i++) {
+  for (uint64_t i = 0; i < LONG / MILLISECOND; i++) {
     int threads = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
