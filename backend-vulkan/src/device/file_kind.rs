@@ -51,14 +51,11 @@ impl FileKind {
     }
 }
 
-/// The kinds of file that the driver's own exports have. Each kind is determined at the first
-/// import.
+/// The kind of file that the driver's own exports of each kind of handle have.
+///
+/// Each is determined at the first import.
 #[derive(Default)]
-pub(crate) struct FileKinds {
-    timeline: OnceLock<FileKind>,
-    binary: OnceLock<FileKind>,
-    memory: OnceLock<FileKind>,
-}
+pub(crate) struct FileKinds([OnceLock<FileKind>; HandleKind::ALL.len()]);
 
 impl FileKinds {
     /// The kind of file behind handles of `kind`. Calls `find` if it is not known yet.
@@ -70,12 +67,7 @@ impl FileKinds {
         kind: HandleKind,
         find: impl FnOnce() -> Result<FileKind>,
     ) -> Result<FileKind> {
-        let slot = match kind {
-            HandleKind::MemoryOpaqueFd => &self.memory,
-            HandleKind::BinaryOpaqueFd => &self.binary,
-            _ => &self.timeline,
-        };
-        get_or_make(slot, find).copied()
+        get_or_make(&self.0[kind.index()], find).copied()
     }
 }
 

@@ -400,7 +400,7 @@ impl Endpoint {
             number: offer.number,
         };
         let mut kinds = offer.handles.iter().map(|handle| handle.kind);
-        let opaque = kinds.find(|kind| is_opaque(*kind)).map(HandleKind::name);
+        let opaque = kinds.find(|kind| kind.is_opaque()).map(HandleKind::name);
         let opaque = opaque.or_else(|| offer.event.map(|_| "event"));
         let Some(opaque) = opaque.filter(|_| !self.trusts_handles()) else {
             return Ok((received, offer, descriptors.into_vec()));
@@ -434,15 +434,4 @@ impl Endpoint {
         }
         connection.silent(awaited, deadline)
     }
-}
-
-/// True for handles whose kind cannot be checked.
-const fn is_opaque(kind: HandleKind) -> bool {
-    !matches!(
-        kind,
-        HandleKind::CounterMemfd
-            | HandleKind::WordsMemfd
-            | HandleKind::PollableFd
-            | HandleKind::SyncFd
-    )
 }

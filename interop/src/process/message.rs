@@ -359,7 +359,7 @@ impl Offer {
         }
         to.u8(count)?;
         for handle in handles {
-            to.u8(handle_number(handle.kind)?)?;
+            to.u8(handle_number(handle.kind))?;
             write_party_id(to, handle.party)?;
         }
         to.flag(origin.is_some())?;

@@ -268,7 +268,7 @@ fn read_needs(from: &mut Reader<'_>) -> Result<Needs, Malformed> {
 fn write_handles(to: &mut Writer<'_>, kinds: &[HandleKind]) -> Result<(), TooMuch> {
     let mut set = 0_u16;
     for kind in kinds {
-        set |= 1 << (handle_number(*kind)? - 1);
+        set |= 1 << kind.index();
     }
     to.u16(set)
 }
@@ -279,36 +279,18 @@ fn read_handles(from: &mut Reader<'_>) -> Result<Vec<HandleKind>, Malformed> {
     present.map(|bit| handle_from_number(bit + 1)).collect()
 }
 
+// A set of kinds has 16 bits.
+const _: () = assert!(HandleKind::ALL.len() <= 16);
+
 /// The number of a kind of handle, from 1 to 16.
-pub(super) fn handle_number(kind: HandleKind) -> Result<u8, TooMuch> {
-    Ok(match kind {
-        HandleKind::TimelineOpaqueFd => 1,
-        HandleKind::BinaryOpaqueFd => 2,
-        HandleKind::MemoryOpaqueFd => 3,
-        HandleKind::CounterMemfd => 4,
-        HandleKind::WordsMemfd => 5,
-        HandleKind::PollableFd => 6,
-        HandleKind::SyncFd => 7,
-        HandleKind::TimelineOpaqueWin32 => 8,
-        HandleKind::BinaryOpaqueWin32 => 9,
-        HandleKind::TimelineOpaqueWin32Kmt => 10,
-        HandleKind::BinaryOpaqueWin32Kmt => 11,
-        HandleKind::D3d12Fence => 12,
-        _ => {
-            return Err(TooMuch {
-                what: "handles of a kind without a number",
-                most: 0,
-            });
-        }
-    })
+pub(super) const fn handle_number(kind: HandleKind) -> u8 {
+    kind.index() as u8 + 1
 }
 
 pub(super) fn handle_from_number(number: u8) -> Result<HandleKind, Malformed> {
-    HandleKind::ALL
-        .iter()
-        .copied()
-        .find(|kind| handle_number(*kind) == Ok(number))
-        .ok_or_else(|| Malformed::new("a known kind of handle", number))
+    let index = usize::from(number).checked_sub(1);
+    let kind = index.and_then(|index| HandleKind::ALL.get(index).copied());
+    kind.ok_or_else(|| Malformed::new("a known kind of handle", number))
 }
 
 /// The number of a mechanism, from 1.

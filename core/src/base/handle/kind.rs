@@ -14,7 +14,15 @@ macro_rules! kinds {
 
         impl $kinds {
             /// Every kind once, in their order. A slice, because more kinds may be added.
+            ///
+            /// Processes tell each other a kind by its place here, so a new kind comes last.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// The place of this kind in [`ALL`](Self::ALL).
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
 
             /// The name that reports use.
             #[must_use]
@@ -64,6 +72,24 @@ kinds! {
         ///
         /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE_BIT`
         D3d12Fence = "d3d12-fence",
+    }
+}
+
+impl HandleKind {
+    /// True if the handle does not show what it holds, so that its kind must be believed.
+    #[must_use]
+    pub const fn is_opaque(self) -> bool {
+        match self {
+            Self::CounterMemfd | Self::WordsMemfd | Self::PollableFd | Self::SyncFd => false,
+            Self::TimelineOpaqueFd
+            | Self::BinaryOpaqueFd
+            | Self::MemoryOpaqueFd
+            | Self::TimelineOpaqueWin32
+            | Self::BinaryOpaqueWin32
+            | Self::TimelineOpaqueWin32Kmt
+            | Self::BinaryOpaqueWin32Kmt
+            | Self::D3d12Fence => true,
+        }
     }
 }
 
