@@ -59,23 +59,40 @@ impl<E: Enqueue> SubmissionQueue<E> {
         if has_checked || self.may_keep_finished(&state) {
             state = self.drop_some_finished(state);
         }
-        // Its drop releases the queues that wait for this submission. They may submit to this
-        // queue, so they run after its turn.
-        let _deferred = DeferWakes::new();
-        let turn = self.accept(state, (waits, signals), &mut submission, work)?;
+        let released = DeferWakes::new();
+        let submitted = self.accept_and_send(state, (waits, signals), &mut submission, work);
+        // The queues that waited for this submission. They may submit to this queue, so they run
+        // after its turn.
+        released.run();
+        submitted
+    }
+
+    /// Accepts a submission, and sends it if it can go at once. Otherwise it is held.
+    ///
+    /// # Errors
+    /// The reason if it is refused.
+    #[inline(always)]
+    fn accept_and_send<'q>(
+        self: &'q Arc<Self>,
+        state: MutexGuard<'q, State<E>>,
+        (waits, signals): (&[Point<'_>], &[Signal<'_>]),
+        submission: &mut Submission<'_>,
+        work: &mut dyn Record<E>,
+    ) -> Result<Submitted<'q>, Box<Error>> {
+        let turn = self.accept(state, (waits, signals), submission, work)?;
         let number = submission.number;
         let Some(mut turn) = turn else {
             return Ok(self.submitted(number));
         };
-        let left = match self.send(&mut turn, &mut submission, Some(&mut *work)) {
+        let left = match self.send(&mut turn, submission, Some(&mut *work)) {
             Outcome::Pending => {
-                if let Some(turn) = self.end_turn(turn, &submission) {
+                if let Some(turn) = self.end_turn(turn, submission) {
                     self.release_held(turn, self.lock());
                 }
                 return Ok(Submitted::sent(self.own.at(number)));
             }
             Outcome::NotYet(until) => {
-                let held = self.hold_sent(&mut submission, waits, work, &until);
+                let held = self.hold_sent(submission, waits, work, &until);
                 self.hold_first(number, held);
                 self.wait_until(until, turn)
             }
