@@ -15,7 +15,7 @@ pub(crate) type Handle = usize;
 pub(crate) type HostFunction = unsafe extern "C" fn(usize);
 
 /// The result of a function that this driver does not have.
-pub(crate) const MISSING: u32 = u32::MAX;
+const MISSING: u32 = u32::MAX;
 
 /// `CUipcEventHandle`.
 #[repr(C)]
@@ -193,33 +193,45 @@ const _: () = assert!(size_of::<SemaphoreParams>() == 144, "as cuda.h has it");
 const _: () = assert!(size_of::<MemoryDesc>() == 104, "as cuda.h has it");
 const _: () = assert!(size_of::<BufferDesc>() == 88, "as cuda.h has it");
 
+/// What a function of the driver returned.
+#[derive(Clone, Copy)]
+pub(crate) struct Code {
+    pub(crate) function: &'static str,
+    pub(crate) number: u32,
+}
+
+impl PartialEq<u32> for Code {
+    fn eq(&self, number: &u32) -> bool {
+        self.number == *number
+    }
+}
+
+/// In digits.
+impl std::fmt::Display for Code {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.number {
+            MISSING => to.write_str("missing"),
+            number => number.fmt(to),
+        }
+    }
+}
+
 macro_rules! functions {
-    ($($name:ident($($arg:ident: $type:ty),*) = $symbol:literal;)*) => {
-        /// The functions that the library has.
-        pub(crate) struct Driver {
-            $($name: Option<unsafe extern "system" fn($($type),*) -> u32>,)*
+    ($($name:ident($($arg:ident: $type:ty),*) = $symbol:literal;)*) => {$(
+        #[allow(clippy::too_many_arguments, reason = "as the driver has it")]
+        pub(crate) fn $name($($arg: $type),*) -> Code {
+            type Function = unsafe extern "system" fn($($type),*) -> u32;
+            static FUNCTION: OnceLock<Option<Function>> = OnceLock::new();
+            let function = FUNCTION.get_or_init(|| {
+                // SAFETY: cuda.h declares the function with these arguments.
+                unsafe { library().get::<Function>($symbol.as_bytes()) }.ok().map(|found| *found)
+            });
+            // SAFETY: results go to references. What else is passed is judged by the driver, or
+            // ends this process, as the head of the file says.
+            let number = function.map_or(MISSING, |call| unsafe { call($($arg),*) });
+            Code { function: $symbol, number }
         }
-
-        impl Driver {
-            fn resolve(library: &Library) -> Self {
-                Self {
-                    $(
-                        // SAFETY: cuda.h declares the function with these arguments.
-                        $name: unsafe { library.get($symbol.as_bytes()) }.ok().map(|symbol| *symbol),
-                    )*
-                }
-            }
-
-            $(
-                #[allow(clippy::too_many_arguments, reason = "as the driver has it")]
-                pub(crate) fn $name(&self, $($arg: $type),*) -> u32 {
-                    // SAFETY: results go to references. What else is passed is judged by the
-                    // driver, or ends this process, as the head of the file says.
-                    self.$name.map_or(MISSING, |call| unsafe { call($($arg),*) })
-                }
-            )*
-        }
-    };
+    )*};
 }
 
 functions! {
@@ -375,22 +387,19 @@ functions! {
     ipc_open_event_handle(event: &mut Handle, handle: EventHandle) = "cuIpcOpenEventHandle";
 }
 
-static DRIVER: OnceLock<Driver> = OnceLock::new();
+static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// Loads the driver that [`cu`] returns.
+/// Loads the driver. It is never unloaded, because it has threads of its own.
 pub(crate) fn load(path: &str) -> Result<(), String> {
     // SAFETY: the path of a CUDA driver, whose initializers only prepare its state.
     let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
-    let driver = Driver::resolve(&library);
-    // Never unloaded: the driver has threads of its own.
-    std::mem::forget(library);
-    let _ = DRIVER.set(driver);
+    let _ = LIBRARY.set(library);
     Ok(())
 }
 
 /// The loaded driver. Without one every function is missing.
-pub(crate) fn cu() -> &'static Driver {
-    DRIVER.get_or_init(|| Driver::resolve(&Library::from(libloading::os::unix::Library::this())))
+fn library() -> &'static Library {
+    LIBRARY.get_or_init(|| Library::from(libloading::os::unix::Library::this()))
 }
 
 /// A string of the driver.

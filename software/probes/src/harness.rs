@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::kit::{Answer, time};
+use crate::cuda::Code;
+use crate::kit::{context, names, time, yes};
 
 /// How long a question may take, in milliseconds.
 const LIMIT: u64 = 20_000;
@@ -21,46 +22,142 @@ pub(crate) struct Probe {
     pub(crate) name: String,
     /// A variable of the process's environment.
     pub(crate) variable: Option<(&'static str, &'static str)>,
-    /// Answers the question. More answers are given through [`line()`].
-    pub(crate) ask: Box<dyn Fn() -> Answer + Send + Sync>,
+    /// Answers the question with [`line()`] and [`answer()`].
+    ask: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Probe {
-    pub(crate) fn new(
-        name: impl Into<String>,
-        ask: impl Fn() -> Answer + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            variable: None,
-            ask: Box::new(ask),
+/// Names and questions.
+pub(crate) type Questions = &'static [(&'static str, fn())];
+
+/// All questions.
+#[derive(Default)]
+pub(crate) struct Probes(pub(crate) Vec<Probe>);
+
+impl Probes {
+    /// Questions that begin with the primary context.
+    pub(crate) fn family(&mut self, family: &str, questions: Questions) {
+        self.each(family, questions, |ask| ask());
+    }
+
+    /// Questions that begin with nothing.
+    pub(crate) fn bare(&mut self, family: &str, questions: Questions) {
+        self.each_bare(family, questions, |ask| ask());
+    }
+
+    /// The same question about several cases, with the primary context.
+    pub(crate) fn each<T: Copy + Send + Sync + 'static>(
+        &mut self,
+        family: &str,
+        cases: &[(&str, T)],
+        ask: impl Fn(T) + Copy + Send + Sync + 'static,
+    ) {
+        self.each_bare(family, cases, move |case| {
+            context();
+            ask(case);
+        });
+    }
+
+    /// The same question about several cases, without a context.
+    pub(crate) fn each_bare<T: Copy + Send + Sync + 'static>(
+        &mut self,
+        family: &str,
+        cases: &[(&str, T)],
+        ask: impl Fn(T) + Copy + Send + Sync + 'static,
+    ) {
+        for (name, case) in cases {
+            let (case, name) = (*case, format!("{family}.{name}"));
+            let (variable, ask) = (None, Box::new(move || ask(case)));
+            self.0.push(Probe {
+                name,
+                variable,
+                ask,
+            });
         }
     }
+}
 
-    pub(crate) fn with(mut self, name: &'static str, value: &'static str) -> Self {
-        self.variable = Some((name, value));
-        self
+/// Something that can be an answer.
+pub(crate) trait Shown {
+    fn shown(&self) -> String;
+}
+
+macro_rules! shown {
+    ($($type:ty)*) => {$(
+        impl Shown for $type {
+            fn shown(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+shown! { Code str String u32 u64 usize i32 }
+
+impl Shown for std::borrow::Cow<'_, str> {
+    fn shown(&self) -> String {
+        self.to_string()
     }
 }
 
-/// The questions of a family, each named like its function.
-macro_rules! family {
-    ($family:literal; $($ask:ident),* $(,)?) => {
-        vec![$($crate::harness::Probe::new(
-            concat!($family, ".", stringify!($ask)).replace("r#", ""),
-            $ask,
-        )),*]
-    };
+impl Shown for bool {
+    fn shown(&self) -> String {
+        yes(*self).into()
+    }
 }
-pub(crate) use family;
+
+impl Shown for [Code] {
+    fn shown(&self) -> String {
+        names(self)
+    }
+}
+
+impl<const N: usize> Shown for [Code; N] {
+    fn shown(&self) -> String {
+        names(self)
+    }
+}
+
+impl<T: Shown + ?Sized> Shown for &T {
+    fn shown(&self) -> String {
+        (*self).shown()
+    }
+}
+
+impl<A: Shown, B: Shown> Shown for (A, B) {
+    fn shown(&self) -> String {
+        format!("{}, {}", self.0.shown(), self.1.shown())
+    }
+}
+
+impl<A: Shown, B: Shown, C: Shown> Shown for (A, B, C) {
+    fn shown(&self) -> String {
+        format!("{}, {}", (&self.0, &self.1).shown(), self.2.shown())
+    }
+}
 
 static ASKED: OnceLock<String> = OnceLock::new();
 
 /// Prints one of several answers to the question of this process.
-pub(crate) fn line(part: impl Display, answer: impl Display) {
+pub(crate) fn line(part: impl Display, answer: impl Shown) {
     if let Some(name) = ASKED.get() {
-        print(&format!("{name}.{part}: {answer}"));
+        print(&format!("{name}.{part}: {}", answer.shown()));
     }
+}
+
+/// Prints the answer to the question of this process.
+pub(crate) fn answer(answer: impl Shown) {
+    if let Some(name) = ASKED.get() {
+        print(&format!("{name}: {}", answer.shown()));
+    }
+}
+
+/// Ends the question of this process with an answer, or with the reason why it cannot be asked.
+pub(crate) fn stop(reason: impl Display) -> ! {
+    match ASKED.get() {
+        Some(name) => print(&format!("{name}: {reason}")),
+        None => print(&reason.to_string()),
+    }
+    leave()
 }
 
 fn print(line: &str) {
@@ -70,14 +167,10 @@ fn print(line: &str) {
 }
 
 /// Answers a question in this process, and ends the process.
-pub(crate) fn answer(probe: &Probe) -> ! {
+pub(crate) fn ask_here(probe: &Probe) -> ! {
     die_with_parent();
     let _ = ASKED.set(probe.name.clone());
-    match (probe.ask)() {
-        Ok(answer) if answer.is_empty() => {}
-        Ok(answer) => print(&format!("{}: {answer}", probe.name)),
-        Err(reason) => print(&format!("{}: not asked: {reason}", probe.name)),
-    }
+    (probe.ask)();
     leave()
 }
 
@@ -196,11 +289,11 @@ pub(crate) fn keep_driver(driver: &str) {
     let _ = DRIVER.set(driver.into());
 }
 
-/// Starts another process that plays a part in a question, with pipes to it.
-pub(crate) fn peer(part: &str) -> Result<Child, String> {
+/// Starts another process that exports an event, with pipes to it.
+pub(crate) fn peer() -> Result<Child, String> {
     let driver = DRIVER.get().map_or("libcuda.so.1", String::as_str);
     let mut command = own(driver).map_err(|error| error.to_string())?;
-    command.arg("--peer").arg(part).stdin(Stdio::piped());
+    command.arg("--peer").stdin(Stdio::piped());
     command.spawn().map_err(|error| error.to_string())
 }
 

@@ -3,12 +3,11 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cuda::{Handle, MISSING, MemOp, cu};
-
-/// What a question is answered with, or what failed before it could be asked.
-pub(crate) type Answer = Result<String, String>;
+use crate::cuda::*;
+use crate::harness::stop;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(crate) const NO_TIMING: u32 = 2;
@@ -17,27 +16,21 @@ pub(crate) const NOT_READY: u32 = 600;
 /// How long work may take that nothing keeps from finishing.
 pub(crate) const SOON: u64 = 3000;
 
-/// Fails unless the call has succeeded.
-pub(crate) fn check(call: &str, code: u32) -> Result<(), String> {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(format!("{call} returned {}", name(code)))
+/// Ends the question unless the call has succeeded.
+pub(crate) fn check(code: Code) {
+    if code != 0 {
+        stop(format_args!("not asked: {} returned {code}", code.function));
     }
 }
 
-/// A result in digits.
-pub(crate) fn name(code: u32) -> String {
-    if code == MISSING {
-        "missing".into()
-    } else {
-        code.to_string()
-    }
+/// Ends the question if this has failed.
+pub(crate) fn need<T>(result: Result<T, String>) -> T {
+    result.unwrap_or_else(|reason| stop(format_args!("not asked: {reason}")))
 }
 
 /// Results in digits, with spaces between them.
-pub(crate) fn names(codes: &[u32]) -> String {
-    let names: Vec<_> = codes.iter().copied().map(name).collect();
+pub(crate) fn names(codes: &[Code]) -> String {
+    let names: Vec<_> = codes.iter().map(ToString::to_string).collect();
     names.join(" ")
 }
 
@@ -45,59 +38,80 @@ pub(crate) fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
+static PRIMARY: OnceLock<Handle> = OnceLock::new();
+
 /// Initializes the driver and makes the primary context of device 0 current.
-pub(crate) fn context() -> Result<Handle, String> {
-    check("cuInit", cu().init(0))?;
+pub(crate) fn context() -> Handle {
+    check(init(0));
     let mut context = 0;
-    check(
-        "cuDevicePrimaryCtxRetain",
-        cu().primary_retain(&mut context, 0),
-    )?;
-    current(context)?;
-    Ok(context)
+    check(primary_retain(&mut context, 0));
+    current(context);
+    *PRIMARY.get_or_init(|| context)
+}
+
+/// The context with which a question begins.
+pub(crate) fn primary() -> Handle {
+    PRIMARY.get().copied().unwrap_or_default()
 }
 
 /// Makes a context current to the calling thread.
-pub(crate) fn current(context: Handle) -> Result<(), String> {
-    check("cuCtxSetCurrent", cu().ctx_set_current(context))
+pub(crate) fn current(context: Handle) {
+    check(ctx_set_current(context));
 }
 
 /// A new context beside the primary one. It is current afterwards.
-pub(crate) fn another_context() -> Result<Handle, String> {
+pub(crate) fn another_context() -> Handle {
     let mut context = 0;
-    check("cuCtxCreate", cu().ctx_create(&mut context, 0, 0))?;
-    Ok(context)
+    check(ctx_create(&mut context, 0, 0));
+    context
 }
 
 /// A stream that does not synchronize with the legacy stream.
-pub(crate) fn stream() -> Result<Handle, String> {
+pub(crate) fn stream() -> Handle {
     stream_with(1)
 }
 
-pub(crate) fn stream_with(flags: u32) -> Result<Handle, String> {
+pub(crate) fn stream_with(flags: u32) -> Handle {
     let mut stream = 0;
-    check("cuStreamCreate", cu().stream_create(&mut stream, flags))?;
-    Ok(stream)
+    check(stream_create(&mut stream, flags));
+    stream
 }
 
-pub(crate) fn streams(count: usize) -> Result<Vec<Handle>, String> {
+pub(crate) fn streams(count: usize) -> Vec<Handle> {
     (0..count).map(|_| stream()).collect()
 }
 
-pub(crate) fn event(flags: u32) -> Result<Handle, String> {
+pub(crate) fn event(flags: u32) -> Handle {
     let mut event = 0;
-    check("cuEventCreate", cu().event_create(&mut event, flags))?;
-    Ok(event)
+    check(event_create(&mut event, flags));
+    event
 }
 
-pub(crate) fn record(event: Handle, stream: Handle) -> Result<(), String> {
-    check("cuEventRecord", cu().event_record(event, stream))
+pub(crate) fn record(event: Handle, stream: Handle) {
+    check(event_record(event, stream));
 }
 
-pub(crate) fn alloc(bytes: usize) -> Result<u64, String> {
+pub(crate) fn wait(stream: Handle, event: Handle) {
+    check(stream_wait_event(stream, event, 0));
+}
+
+/// The result of asking for the time between two events.
+pub(crate) fn elapsed(start: Handle, end: Handle) -> Code {
+    event_elapsed_time(&mut 0.0, start, end)
+}
+
+/// A host function.
+pub(crate) unsafe extern "C" fn nothing(_: usize) {}
+
+pub(crate) fn alloc(bytes: usize) -> u64 {
     let mut pointer = 0;
-    check("cuMemAlloc", cu().mem_alloc(&mut pointer, bytes))?;
-    Ok(pointer)
+    check(mem_alloc(&mut pointer, bytes));
+    pointer
+}
+
+/// Memory of the host that the driver has not seen, with zeros.
+pub(crate) fn leak(bytes: usize) -> usize {
+    Box::leak(vec![0_u64; bytes / 8].into_boxed_slice()).as_ptr() as usize
 }
 
 /// Pinned memory that both sides read and write, as words of 64 bits.
@@ -112,28 +126,27 @@ impl Words {
     pub(crate) const COUNT: usize = 4096;
 
     /// Words with the value 0.
-    pub(crate) fn new() -> Result<Self, String> {
-        let (mut host, mut device) = (0, 0);
-        let bytes = Self::COUNT * 8;
-        check("cuMemHostAlloc", cu().mem_host_alloc(&mut host, bytes, 3))?;
-        let code = cu().mem_host_get_device_pointer(&mut device, host, 0);
-        check("cuMemHostGetDevicePointer", code)?;
-        let words = Self { host, device };
+    pub(crate) fn new() -> Self {
+        let mut host = 0;
+        check(mem_host_alloc(&mut host, Self::COUNT * 8, 3));
+        let words = Self::at_host(host);
         for index in 0..Self::COUNT {
             words.store(index, 0);
         }
-        Ok(words)
+        words
     }
 
     /// Words with the value 0, in memory that outlives the context.
-    pub(crate) fn registered() -> Result<Self, String> {
-        let (host, mut device) = (Box::leak(vec![0_u64; Self::COUNT].into_boxed_slice()), 0);
-        let host = host.as_ptr() as usize;
-        let code = cu().mem_host_register(host, Self::COUNT * 8, 3);
-        check("cuMemHostRegister", code)?;
-        let code = cu().mem_host_get_device_pointer(&mut device, host, 0);
-        check("cuMemHostGetDevicePointer", code)?;
-        Ok(Self { host, device })
+    pub(crate) fn registered() -> Self {
+        let host = leak(Self::COUNT * 8);
+        check(mem_host_register(host, Self::COUNT * 8, 3));
+        Self::at_host(host)
+    }
+
+    fn at_host(host: usize) -> Self {
+        let mut device = 0;
+        check(mem_host_get_device_pointer(&mut device, host, 0));
+        Self { host, device }
     }
 
     /// The device's address of a word.
@@ -149,6 +162,29 @@ impl Words {
         self.word(index).load(Ordering::SeqCst)
     }
 
+    /// Stores 1 in word 0 after this many milliseconds.
+    pub(crate) fn open_after(self, milliseconds: u64) -> JoinHandle<()> {
+        std::thread::spawn(move || {
+            pause(milliseconds);
+            self.store(0, 1);
+        })
+    }
+
+    /// Calls while word 0 is 0, for this many milliseconds.
+    ///
+    /// Returns the result, and whether the call returned before the word was 1.
+    pub(crate) fn call_before(
+        self,
+        milliseconds: u64,
+        call: impl FnOnce() -> Code,
+    ) -> (Code, bool) {
+        let opener = self.open_after(milliseconds);
+        let code = call();
+        let early = self.load(0) == 0;
+        let _ = opener.join();
+        (code, early)
+    }
+
     fn word(self, index: usize) -> &'static AtomicU64 {
         let index = index % Self::COUNT;
         // SAFETY: aligned, inside memory of `COUNT` words that is never used after it has been
@@ -158,15 +194,18 @@ impl Words {
 }
 
 /// Lets a stream wait until the word is 1 or more.
-pub(crate) fn park(stream: Handle, words: Words, index: usize) -> Result<(), String> {
-    let code = cu().stream_wait_value64(stream, words.at(index), 1, 0);
-    check("cuStreamWaitValue64", code)
+pub(crate) fn park(stream: Handle, words: Words, index: usize) {
+    check(stream_wait_value64(stream, words.at(index), 1, 0));
 }
 
 /// Lets a stream store 1.
-pub(crate) fn mark(stream: Handle, words: Words, index: usize) -> Result<(), String> {
-    let code = cu().stream_write_value64(stream, words.at(index), 1, 0);
-    check("cuStreamWriteValue64", code)
+pub(crate) fn mark(stream: Handle, words: Words, index: usize) {
+    check(stream_write_value64(stream, words.at(index), 1, 0));
+}
+
+/// A batch of operations.
+pub(crate) fn batch(stream: Handle, ops: &[MemOp], flags: u32) -> Code {
+    stream_batch_mem_op(stream, ops.len() as u32, ops.as_ptr() as usize, flags)
 }
 
 /// A wait for a value, as one of several operations.
@@ -226,9 +265,14 @@ pub(crate) fn within(milliseconds: u64, condition: impl Fn() -> bool) -> bool {
 }
 
 /// What `cuStreamQuery` returns once it returns something other than 600, or 600 after 3 seconds.
-pub(crate) fn outcome(stream: Handle) -> u32 {
-    within(SOON, || cu().stream_query(stream) != NOT_READY);
-    cu().stream_query(stream)
+pub(crate) fn outcome(stream: Handle) -> Code {
+    within(SOON, || stream_query(stream) != NOT_READY);
+    stream_query(stream)
+}
+
+/// True if the stream finishes in a time in which free work does.
+pub(crate) fn idle(stream: Handle) -> bool {
+    within(300, || stream_query(stream) == 0)
 }
 
 /// True if the stream finishes soon.
@@ -249,36 +293,47 @@ pub(crate) fn marked_early(words: Words, index: usize) -> bool {
 const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 
 /// A kernel of `kernels.ptx` in the current context.
-pub(crate) fn kernel(name: &CStr) -> Result<Handle, String> {
-    static MODULE: OnceLock<Result<Handle, String>> = OnceLock::new();
-    let module = MODULE.get_or_init(module).clone()?;
-    kernel_of(module, name)
+pub(crate) fn kernel(name: &CStr) -> Handle {
+    static MODULE: OnceLock<Handle> = OnceLock::new();
+    kernel_of(*MODULE.get_or_init(module), name)
 }
 
 /// A module of `kernels.ptx`, loaded anew.
-pub(crate) fn module() -> Result<Handle, String> {
+pub(crate) fn module() -> Handle {
     module_of(PTX)
 }
 
 /// A module of a text that ends with a zero.
-pub(crate) fn module_of(text: &str) -> Result<Handle, String> {
+pub(crate) fn module_of(text: &str) -> Handle {
     let mut module = 0;
-    let code = cu().module_load_data(&mut module, text.as_ptr() as usize);
-    check("cuModuleLoadData", code)?;
-    Ok(module)
+    check(module_load_data(&mut module, text.as_ptr() as usize));
+    module
 }
 
-pub(crate) fn kernel_of(module: Handle, name: &CStr) -> Result<Handle, String> {
+pub(crate) fn kernel_of(module: Handle, name: &CStr) -> Handle {
     let mut function = 0;
-    let code = cu().module_get_function(&mut function, module, name.as_ptr() as usize);
-    check("cuModuleGetFunction", code)?;
+    check(module_get_function(
+        &mut function,
+        module,
+        name.as_ptr() as usize,
+    ));
     // Loading at the first launch could wait for work that is parked.
-    let _ = cu().func_load(function);
-    Ok(function)
+    func_load(function);
+    function
+}
+
+/// The result of looking for a kernel.
+pub(crate) fn function_of(module: Handle, name: &CStr) -> Code {
+    module_get_function(&mut 0, module, name.as_ptr() as usize)
+}
+
+/// The result of loading a module.
+pub(crate) fn load_module() -> Code {
+    module_load_data(&mut 0, PTX.as_ptr() as usize)
 }
 
 /// Launches one thread. Returns the result.
-pub(crate) fn launch(function: Handle, stream: Handle, params: &[u64]) -> u32 {
+pub(crate) fn launch(function: Handle, stream: Handle, params: &[u64]) -> Code {
     launch_as(function, 1, 1, stream, params)
 }
 
@@ -288,38 +343,46 @@ pub(crate) fn launch_as(
     block: u32,
     stream: Handle,
     params: &[u64],
-) -> u32 {
+) -> Code {
     let pointers: Vec<_> = params.iter().map(std::ptr::from_ref).collect();
-    let pointers = if pointers.is_empty() {
-        0
-    } else {
-        pointers.as_ptr() as usize
+    let pointers = match params {
+        [] => 0,
+        _ => pointers.as_ptr() as usize,
     };
-    cu().launch_kernel(function, grid, 1, 1, block, 1, 1, 0, stream, pointers, 0)
+    launch_kernel(function, grid, 1, 1, block, 1, 1, 0, stream, pointers, 0)
 }
 
 /// Lets a kernel spin in the stream until the word is not 0.
-pub(crate) fn spin(stream: Handle, words: Words, index: usize) -> Result<(), String> {
-    check(
-        "cuLaunchKernel",
-        launch(kernel(c"spin")?, stream, &[words.at(index)]),
-    )
+pub(crate) fn spin(stream: Handle, words: Words, index: usize) {
+    check(launch(kernel(c"spin"), stream, &[words.at(index)]));
+}
+
+/// Captures what the closure enqueues. Returns the graph, and an executable one.
+pub(crate) fn capture(enqueue: impl FnOnce(Handle)) -> (Handle, Handle) {
+    let (stream, mut graph, mut exec) = (stream(), 0, 0);
+    check(stream_begin_capture(stream, 2));
+    enqueue(stream);
+    check(stream_end_capture(stream, &mut graph));
+    check(graph_instantiate(&mut exec, graph, 0));
+    (graph, exec)
+}
+
+/// A graph that fills some memory.
+pub(crate) fn memset_graph() -> (Handle, Handle) {
+    let memory = alloc(64);
+    capture(|stream| check(memset_d32_async(memory, 1, 1, stream)))
 }
 
 /// Runs a closure on another thread, with or without the context, and waits for it.
-pub(crate) fn elsewhere<T: Send>(
-    context: Handle,
-    run: impl FnOnce() -> T + Send,
-) -> Result<T, String> {
+pub(crate) fn elsewhere<T: Send>(context: Handle, run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if context != 0 {
-                let _ = cu().ctx_set_current(context);
+                ctx_set_current(context);
             }
             run()
         });
-        thread
-            .join()
-            .map_err(|_| "a thread has panicked".to_string())
+        let result = thread.join();
+        need(result.map_err(|_| "a thread has panicked".into()))
     })
 }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let mut driver = "libcuda.so.1".to_owned();
     let mut filters = Vec::new();
     let (mut list, mut jobs) = (false, 1);
-    let (mut asked, mut part) = (None, None);
+    let (mut asked, mut is_peer) = (None, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "compare" => return compare(&arguments.collect::<Vec<_>>()),
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             }
             // How this command starts itself.
             "--answer" => asked = arguments.next(),
-            "--peer" => part = arguments.next(),
+            "--peer" => is_peer = true,
             _ if argument.starts_with('-') => {
                 println!("{USAGE}");
                 return ExitCode::from(if argument == "--help" { 0 } else { 2 });
@@ -61,14 +61,14 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     harness::keep_driver(&driver);
-    if let Some(part) = part {
+    if is_peer {
         harness::die_with_parent();
-        families::ipc::peer(&part);
+        families::ipc::exporter();
         harness::leave();
     }
     if let Some(asked) = asked {
         return match probes.iter().find(|probe| probe.name == asked) {
-            Some(probe) => harness::answer(probe),
+            Some(probe) => harness::ask_here(probe),
             None => ExitCode::from(2),
         };
     }

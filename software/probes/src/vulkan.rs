@@ -2,8 +2,9 @@
 
 use ash::{Device, Entry, Instance, khr, vk};
 
-use crate::cuda::{Handle, SemaphoreDesc, SemaphoreParams, cu};
-use crate::kit::check;
+use crate::cuda::*;
+use crate::harness::stop;
+use crate::kit::{check, need};
 
 mod image;
 
@@ -13,7 +14,7 @@ pub(crate) use image::{Shape, SharedImage};
 pub(crate) const FILL: u32 = 5;
 
 /// The answer where Vulkan cannot export anything to the CUDA device.
-pub(crate) const NONE: &str = "no Vulkan";
+const NONE: &str = "no Vulkan";
 
 /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD`, and the type of memory.
 pub(crate) const OPAQUE_FD: u32 = 1;
@@ -49,26 +50,20 @@ impl Imported {
         self.vulkan
     }
 
-    pub(crate) fn signal_code(&self, value: u64, stream: Handle) -> u32 {
-        cu().signal_semaphores(&self.cuda, &params(value), 1, stream)
+    pub(crate) fn signal_code(&self, value: u64, stream: Handle) -> Code {
+        signal_semaphores(&self.cuda, &params(value), 1, stream)
     }
 
-    pub(crate) fn wait_code(&self, value: u64, stream: Handle) -> u32 {
-        cu().wait_semaphores(&self.cuda, &params(value), 1, stream)
+    pub(crate) fn wait_code(&self, value: u64, stream: Handle) -> Code {
+        wait_semaphores(&self.cuda, &params(value), 1, stream)
     }
 
-    pub(crate) fn signal(&self, value: u64, stream: Handle) -> Result<(), String> {
-        check(
-            "cuSignalExternalSemaphoresAsync",
-            self.signal_code(value, stream),
-        )
+    pub(crate) fn signal(&self, value: u64, stream: Handle) {
+        check(self.signal_code(value, stream))
     }
 
-    pub(crate) fn wait(&self, value: u64, stream: Handle) -> Result<(), String> {
-        check(
-            "cuWaitExternalSemaphoresAsync",
-            self.wait_code(value, stream),
-        )
+    pub(crate) fn wait(&self, value: u64, stream: Handle) {
+        check(self.wait_code(value, stream))
     }
 }
 
@@ -80,18 +75,23 @@ pub(crate) fn params(value: u64) -> SemaphoreParams {
 }
 
 /// Imports a descriptor, which CUDA owns afterwards if the result is 0.
-pub(crate) fn import(kind: u32, fd: i32) -> (u32, Handle) {
+pub(crate) fn import(kind: u32, fd: i32) -> (Code, Handle) {
     let mut semaphore = 0;
     let desc = SemaphoreDesc {
         kind,
         fd,
         ..Default::default()
     };
-    (cu().import_semaphore(&mut semaphore, &desc), semaphore)
+    (import_semaphore(&mut semaphore, &desc), semaphore)
 }
 
 fn failed(call: &str, result: vk::Result) -> String {
     format!("{call} returned {}", result.as_raw())
+}
+
+/// Ends the question if a call has failed.
+fn must<T>(call: &str, result: Result<T, vk::Result>) -> T {
+    need(result.map_err(|result| failed(call, result)))
 }
 
 /// A physical device and its instance.
@@ -172,14 +172,14 @@ impl Listed {
 }
 
 impl Vulkan {
-    /// [`NONE`], if no device is the CUDA device, or the device exports nothing.
-    pub(crate) fn open() -> Result<Self, String> {
-        Self::try_open().ok_or_else(|| NONE.into())
+    /// Answers [`NONE`], if no device is the CUDA device, or the device exports nothing.
+    pub(crate) fn open() -> Self {
+        Self::try_open().unwrap_or_else(|| stop(NONE))
     }
 
     fn try_open() -> Option<Self> {
         let mut uuid = [0; 16];
-        if cu().device_get_uuid(&mut uuid, 0) != 0 {
+        if device_get_uuid(&mut uuid, 0) != 0 {
             return None;
         }
         Listed::of(|_, id| id == uuid)?.open().ok()
@@ -203,21 +203,22 @@ impl Vulkan {
             .map_err(|result| failed("vkCreateSemaphore", result))
     }
 
-    pub(crate) fn export(&self, semaphore: vk::Semaphore) -> Result<i32, String> {
+    pub(crate) fn export(&self, semaphore: vk::Semaphore) -> i32 {
         let info = vk::SemaphoreGetFdInfoKHR::default()
             .semaphore(semaphore)
             .handle_type(vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD);
         // SAFETY: a live semaphore that was made for this.
-        unsafe { self.semaphores.get_semaphore_fd(&info) }
-            .map_err(|result| failed("vkGetSemaphoreFdKHR", result))
+        must("vkGetSemaphoreFdKHR", unsafe {
+            self.semaphores.get_semaphore_fd(&info)
+        })
     }
 
     /// A timeline that CUDA has imported as one.
-    pub(crate) fn imported_timeline(&self) -> Result<Imported, String> {
-        let vulkan = self.semaphore(true)?;
-        let (code, cuda) = import(TIMELINE_FD, self.export(vulkan)?);
-        check("cuImportExternalSemaphore", code)?;
-        Ok(Imported { vulkan, cuda })
+    pub(crate) fn imported_timeline(&self) -> Imported {
+        let vulkan = need(self.semaphore(true));
+        let (code, cuda) = import(TIMELINE_FD, self.export(vulkan));
+        check(code);
+        Imported { vulkan, cuda }
     }
 
     pub(crate) fn destroy(&self, semaphore: vk::Semaphore) {
@@ -225,10 +226,11 @@ impl Vulkan {
         unsafe { self.device.destroy_semaphore(semaphore, None) };
     }
 
-    pub(crate) fn value(&self, semaphore: vk::Semaphore) -> Result<u64, String> {
+    pub(crate) fn value(&self, semaphore: vk::Semaphore) -> u64 {
         // SAFETY: a live timeline of this device.
-        unsafe { self.device.get_semaphore_counter_value(semaphore) }
-            .map_err(|result| failed("vkGetSemaphoreCounterValue", result))
+        must("vkGetSemaphoreCounterValue", unsafe {
+            self.device.get_semaphore_counter_value(semaphore)
+        })
     }
 
     pub(crate) fn signal_host(&self, semaphore: vk::Semaphore, value: u64) -> Result<(), String> {
@@ -269,17 +271,17 @@ impl Vulkan {
     }
 
     /// Exports the memory of a buffer of at least this size.
-    pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Result<Exported, String> {
+    pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Exported {
         self.exported_with(bytes, dedicated, vk::MemoryAllocateFlags::empty())
     }
 
     /// Memory for buffers that have device addresses.
-    pub(crate) fn addressed_memory(&self, bytes: u64) -> Result<Exported, String> {
+    pub(crate) fn addressed_memory(&self, bytes: u64) -> Exported {
         self.exported_with(bytes, false, vk::MemoryAllocateFlags::DEVICE_ADDRESS)
     }
 
     /// A buffer without memory, and what it needs.
-    fn external_buffer(&self, bytes: u64) -> Result<(vk::Buffer, vk::MemoryRequirements), String> {
+    fn external_buffer(&self, bytes: u64) -> (vk::Buffer, vk::MemoryRequirements) {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
         let info = vk::BufferCreateInfo::default()
@@ -287,11 +289,12 @@ impl Vulkan {
             .usage(vk::BufferUsageFlags::TRANSFER_DST | vk::BufferUsageFlags::TRANSFER_SRC)
             .push_next(&mut external);
         // SAFETY: a valid description.
-        let buffer = unsafe { self.device.create_buffer(&info, None) }
-            .map_err(|result| failed("vkCreateBuffer", result))?;
+        let buffer = must("vkCreateBuffer", unsafe {
+            self.device.create_buffer(&info, None)
+        });
         // SAFETY: a live buffer of this device.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
-        Ok((buffer, needs))
+        (buffer, needs)
     }
 
     fn exported_with(
@@ -299,10 +302,10 @@ impl Vulkan {
         bytes: u64,
         dedicated: bool,
         flags: vk::MemoryAllocateFlags,
-    ) -> Result<Exported, String> {
+    ) -> Exported {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-        let (buffer, needs) = self.external_buffer(bytes)?;
-        let index = self.local_type(needs.memory_type_bits)?;
+        let (buffer, needs) = self.external_buffer(bytes);
+        let index = self.local_type(needs.memory_type_bits);
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
         let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
         let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(flags);
@@ -317,17 +320,19 @@ impl Vulkan {
             info = info.push_next(&mut flags);
         }
         // SAFETY: a valid description.
-        let memory = unsafe { self.device.allocate_memory(&info, None) }
-            .map_err(|result| failed("vkAllocateMemory", result))?;
+        let memory = must("vkAllocateMemory", unsafe {
+            self.device.allocate_memory(&info, None)
+        });
         // SAFETY: memory of a type and a size that the buffer takes.
-        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
-            .map_err(|result| failed("vkBindBufferMemory", result))?;
-        let fd = self.export_memory(memory)?;
-        Ok(Exported {
+        must("vkBindBufferMemory", unsafe {
+            self.device.bind_buffer_memory(buffer, memory, 0)
+        });
+        let fd = self.export_memory(memory);
+        Exported {
             fd,
             size: needs.size,
             memory,
-        })
+        }
     }
 
     /// How many memory types there are.
@@ -341,12 +346,12 @@ impl Vulkan {
     }
 
     /// The first of these memory types that is local to the device.
-    fn local_type(&self, allowed: u32) -> Result<u32, String> {
+    fn local_type(&self, allowed: u32) -> u32 {
         self.type_with(allowed, vk::MemoryPropertyFlags::DEVICE_LOCAL)
     }
 
     /// The first of these memory types that has these properties.
-    fn type_with(&self, allowed: u32, wanted: vk::MemoryPropertyFlags) -> Result<u32, String> {
+    fn type_with(&self, allowed: u32, wanted: vk::MemoryPropertyFlags) -> u32 {
         // SAFETY: a device of this instance.
         let types = unsafe {
             self.instance
@@ -356,7 +361,7 @@ impl Vulkan {
             let flags = types.memory_types[*index as usize].property_flags;
             allowed & (1 << index) != 0 && flags.contains(wanted)
         });
-        index.ok_or_else(|| "no memory of such a type".into())
+        need(index.ok_or_else(|| "no memory of such a type".into()))
     }
 
     /// Imports memory of this size, and fills 64 bytes with [`FILL`], in a buffer at an offset.
@@ -386,7 +391,7 @@ impl Vulkan {
                 return Err("not for buffers".into());
             }
             Some(index) => index,
-            None => self.local_type(needs.memory_type_bits)?,
+            None => self.local_type(needs.memory_type_bits),
         };
         let mut import = vk::ImportMemoryFdInfoKHR::default()
             .handle_type(handle)
@@ -438,12 +443,13 @@ impl Vulkan {
         run().map_err(|result| failed("a submission", result))
     }
 
-    pub(crate) fn export_memory(&self, memory: vk::DeviceMemory) -> Result<i32, String> {
+    pub(crate) fn export_memory(&self, memory: vk::DeviceMemory) -> i32 {
         let info = vk::MemoryGetFdInfoKHR::default()
             .memory(memory)
             .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         // SAFETY: live memory that was made for this.
-        unsafe { self.memory.get_memory_fd(&info) }
-            .map_err(|result| failed("vkGetMemoryFdKHR", result))
+        must("vkGetMemoryFdKHR", unsafe {
+            self.memory.get_memory_fd(&info)
+        })
     }
 }

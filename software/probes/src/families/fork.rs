@@ -1,49 +1,45 @@
 //! A forked child that uses Vulkan after its parent has done so.
 
-use super::external::without_vulkan;
-use crate::harness::{Probe, leave, line};
-use crate::kit::Answer;
+use crate::harness::*;
+use crate::kit::need;
 use crate::vulkan::{Listed, Vulkan};
 
-pub(crate) fn list() -> Vec<Probe> {
-    let mut list = vec![];
-    for (before, parent) in [
-        ("listed", Parent::Lists),
-        ("opened", Parent::Opens),
-        ("worked", Parent::Works),
-    ] {
-        for (then, opens) in [("lists", false), ("opens", true)] {
-            list.push(Probe::new(
-                format!("fork.{before}_then_child_{then}"),
-                move || fork(parent, opens),
-            ));
-        }
-    }
-    without_vulkan(list)
+pub(crate) fn list(all: &mut Probes) {
+    all.each_bare("fork", CASES, fork);
 }
 
 /// What the parent does before the fork.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Parent {
     Lists,
     Opens,
     Works,
 }
 
+/// A child opens a device, or only lists them.
+const CASES: &[(&str, (Parent, bool))] = &[
+    ("listed_then_child_lists", (Parent::Lists, false)),
+    ("listed_then_child_opens", (Parent::Lists, true)),
+    ("opened_then_child_lists", (Parent::Opens, false)),
+    ("opened_then_child_opens", (Parent::Opens, true)),
+    ("worked_then_child_lists", (Parent::Works, false)),
+    ("worked_then_child_opens", (Parent::Works, true)),
+];
+
 /// Prints how the child fares, and how the parent does afterwards.
-fn fork(parent: Parent, child_opens: bool) -> Answer {
-    let mut listed = Some(Listed::gpu()?);
+fn fork((parent, child_opens): (Parent, bool)) {
+    let mut listed = Some(Listed::gpu().unwrap_or_else(|reason| stop(reason)));
     let mut device = None;
     if parent != Parent::Lists {
-        device = listed.take().map(Listed::open).transpose()?;
+        device = listed.take().map(|listed| need(listed.open()));
     }
     if let (Parent::Works, Some(device)) = (parent, &device) {
-        work(device, 1)?;
+        need(work(device, 1));
     }
     // SAFETY: this process has one thread of its own, and the child ends below.
     match unsafe { libc::fork() } {
         0 => {
-            line("child", answer(child(child_opens)));
+            line("child", shown(child(child_opens)));
             leave()
         }
         id => {
@@ -51,16 +47,14 @@ fn fork(parent: Parent, child_opens: bool) -> Answer {
             unsafe { libc::waitpid(id, &mut 0, 0) };
         }
     }
-    if let Some(listed) = listed {
-        device = Some(listed.open()?);
-    }
-    let device = device.ok_or("no device")?;
-    line("parent", answer(work(&device, 1000)));
+    let device = device.or_else(|| listed.map(|listed| need(listed.open())));
+    let device = need(device.ok_or_else(|| "no device".into()));
+    line("parent", shown(work(&device, 1000)));
+    let again = Listed::gpu().and_then(Listed::open);
     line(
         "parent_again",
-        answer(Listed::gpu()?.open().and_then(|again| work(&again, 10))),
+        shown(again.and_then(|again| work(&again, 10))),
     );
-    Ok(String::new())
 }
 
 fn child(opens: bool) -> Result<(), String> {
@@ -81,6 +75,6 @@ fn work(device: &Vulkan, times: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn answer(result: Result<(), String>) -> String {
+fn shown(result: Result<(), String>) -> String {
     result.err().unwrap_or_else(|| "0".into())
 }

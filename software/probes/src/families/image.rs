@@ -3,13 +3,12 @@
 mod access;
 mod wrong;
 
+use crate::cuda::*;
+use crate::harness::*;
+use crate::kit::*;
 use ash::vk;
 
-use super::external::without_vulkan;
-use super::external_memory::{import_memory, map};
-use crate::cuda::{ArrayDesc, Copy3d, CopySide, Handle, cu};
-use crate::harness::{Probe, line};
-use crate::kit::{Answer, check, context, name};
+use super::external_memory::{import_fd, map};
 use crate::vulkan::{Shape, SharedImage, Vulkan};
 
 /// `CU_AD_FORMAT_*`, and the number of channels.
@@ -146,12 +145,12 @@ impl Question {
     }
 }
 
-pub(crate) fn list() -> Vec<Probe> {
+pub(crate) fn list(all: &mut Probes) {
     use vk::Format as F;
-    let [attachment, storage] = [
+    let (attachment, storage) = (
         vk::ImageUsageFlags::COLOR_ATTACHMENT,
         vk::ImageUsageFlags::STORAGE,
-    ];
+    );
     let depth = vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
     let questions = [
         ("plain", rgba8()),
@@ -268,78 +267,73 @@ pub(crate) fn list() -> Vec<Probe> {
         ),
         ("behind_buffer", rgba8().behind_buffer(0x1_0000)),
     ];
-    let mut probes: Vec<Probe> = questions
-        .map(|(what, question)| Probe::new(format!("image.{what}"), move || exchange(question)))
-        .into();
-    probes.extend(access::list());
-    probes.extend(wrong::list());
-    without_vulkan(probes)
+    all.each("image", &questions, exchange);
+    access::list(all);
+    wrong::list(all);
 }
 
 /// Maps the image as arrays, and writes and reads all texels on both sides.
-fn exchange(question: Question) -> Answer {
-    context()?;
-    let device = Vulkan::open()?;
-    let mut image = device.shared_image(question.shape)?;
+fn exchange(question: Question) {
+    let device = Vulkan::open();
+    let mut image = device.shared_image(question.shape);
     line("memory", format!("~{} bytes", image.size));
     let (places, size) = question.shape.places();
     // Whether Vulkan reads what it writes. No copy writes an image of several samples.
     let has_copies = question.shape.samples == 1;
     if has_copies {
         let texels = texels(&question.shape, size, 3);
-        device.write_image(&mut image, &texels)?;
-        let seen = device.read_image(&mut image)?;
+        device.write_image(&mut image, &texels);
+        let seen = device.read_image(&mut image);
         line("alone", compared(&image, 0, &texels, &seen));
     }
-    let memory = imported(&image)?;
+    let memory = imported(&image);
     let (code, array) = mapped(memory, &described(&question));
-    line("map", name(code));
+    line("map", code);
     if code != 0 || !has_copies {
-        return Ok(String::new());
+        return;
     }
     let buffer = vec![0xa5_u8; question.shape.offset as usize];
     let pointer = if buffer.is_empty() {
         0
     } else {
         let (code, pointer) = map(memory, 0, question.shape.offset, 0);
-        check("cuExternalMemoryGetMappedBuffer", code)?;
-        let code = cu().memcpy_htod(pointer, buffer.as_ptr() as usize, buffer.len());
-        check("cuMemcpyHtoD", code)?;
+        check(code);
+        let code = memcpy_htod(pointer, buffer.as_ptr() as usize, buffer.len());
+        check(code);
         pointer
     };
     let texels = texels(&question.shape, size, 1);
-    device.write_image(&mut image, &texels)?;
+    device.write_image(&mut image, &texels);
     let mut seen = vec![0; size];
-    let code = copy(&image, array, &places, &mut seen, false)?;
+    let code = copy(&image, array, &places, &mut seen, false);
     line("to_cuda", compared(&image, code, &texels, &seen));
     let mut texels = self::texels(&question.shape, size, 2);
-    let code = copy(&image, array, &places, &mut texels, true)?;
-    let seen = device.read_image(&mut image)?;
+    let code = copy(&image, array, &places, &mut texels, true);
+    let seen = device.read_image(&mut image);
     line("to_vulkan", compared(&image, code, &texels, &seen));
     if !buffer.is_empty() {
         let mut seen = vec![0; buffer.len()];
-        let code = cu().memcpy_dtoh(seen.as_mut_ptr() as usize, pointer, seen.len());
+        let code = memcpy_dtoh(seen.as_mut_ptr() as usize, pointer, seen.len());
         line("buffer", judged(code, &buffer, &seen, 1));
     }
-    line("context", name(cu().ctx_synchronize()));
-    Ok(String::new())
+    line("context", ctx_synchronize());
 }
 
-fn imported(image: &SharedImage) -> Result<Handle, String> {
+fn imported(image: &SharedImage) -> Handle {
     let is_dedicated = image.shape.offset == 0;
-    let (code, memory) = import_memory(image.fd, image.size, is_dedicated.into());
-    check("cuImportExternalMemory", code)?;
-    Ok(memory)
+    let (code, memory) = import_fd(image.fd, image.size, is_dedicated.into());
+    check(code);
+    memory
 }
 
-fn mapped(memory: Handle, desc: &ArrayDesc) -> (u32, Handle) {
+fn mapped(memory: Handle, desc: &ArrayDesc) -> (Code, Handle) {
     let mut array = 0;
-    (cu().mapped_array(&mut array, memory, desc), array)
+    (mapped_array(&mut array, memory, desc), array)
 }
 
-fn level(array: Handle, level: u32) -> (u32, Handle) {
+fn level(array: Handle, level: u32) -> (Code, Handle) {
     let mut handle = 0;
-    (cu().array_level(&mut handle, array, level), handle)
+    (array_level(&mut handle, array, level), handle)
 }
 
 /// The image as CUDA describes it.
@@ -400,11 +394,11 @@ fn copy(
     places: &[usize],
     bytes: &mut [u8],
     writes: bool,
-) -> Result<u32, String> {
+) -> Code {
     let shape = &image.shape;
     for (level, place) in (0..).zip(places) {
         let (code, handle) = self::level(array, level);
-        check("cuMipmappedArrayGetLevel", code)?;
+        check(code);
         let [width, height, depth] = shape.blocks(level);
         let host = CopySide {
             kind: HOST,
@@ -423,16 +417,15 @@ fn copy(
             false => (there, host),
         };
         let extent = [width * shape.block.0, height, depth * shape.layers as usize];
-        let code = cu().memcpy_3d(&Copy3d { from, to, extent });
+        let code = memcpy_3d(&Copy3d { from, to, extent });
         if code != 0 {
-            return Ok(code);
+            return code;
         }
     }
-    let code = cu().ctx_synchronize();
-    Ok(code)
+    ctx_synchronize()
 }
 
-fn compared(image: &SharedImage, code: u32, one: &[u8], other: &[u8]) -> String {
+fn compared(image: &SharedImage, code: impl Shown, one: &[u8], other: &[u8]) -> String {
     let shape = &image.shape;
     // Levels have gaps between them.
     let levels = |bytes: &[u8]| -> Vec<u8> {
@@ -446,11 +439,11 @@ fn compared(image: &SharedImage, code: u32, one: &[u8], other: &[u8]) -> String 
 }
 
 /// A result, and how many pieces of these bytes differ.
-fn judged(code: u32, one: &[u8], other: &[u8], piece: usize) -> String {
+fn judged(code: impl Shown, one: &[u8], other: &[u8], piece: usize) -> String {
     let pieces = one.chunks(piece).zip(other.chunks(piece));
     let wrong = pieces.clone().filter(|(one, other)| one != other).count();
     match wrong {
-        0 => format!("{}, right", name(code)),
-        _ => format!("{}, wrong: ~{wrong} of {}", name(code), pieces.len()),
+        0 => format!("{}, right", code.shown()),
+        _ => format!("{}, wrong: ~{wrong} of {}", code.shown(), pieces.len()),
     }
 }

@@ -28,40 +28,41 @@ mod version;
 mod virtual_memory;
 mod words;
 
-use crate::harness::Probe;
+use crate::harness::{Probe, Probes};
 
 /// All questions.
 pub(crate) fn all() -> Vec<Probe> {
-    [
-        version::list(),
-        context::list(),
-        gone::list(),
-        event::list(),
-        connections::list(),
-        capacity::list(),
-        memory::list(),
-        host_memory::list(),
-        kernels::list(),
-        fault::list(),
-        memory_ops::list(),
-        words::list(),
-        defaults::list(),
-        host::list(),
-        capture::list(),
-        joining::list(),
-        forbidden::list(),
-        graph::list(),
-        slots::list(),
-        user_objects::list(),
-        ipc::list(),
-        external::list(),
-        external_memory::list(),
-        virtual_memory::list(),
-        image::list(),
-        clock::list(),
-        fork::list(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let mut all = Probes::default();
+    for list in [
+        version::list,
+        context::list,
+        gone::list,
+        event::list,
+        connections::list,
+        capacity::list,
+        memory::list,
+        host_memory::list,
+        kernels::list,
+        fault::list,
+        memory_ops::list,
+        words::list,
+        defaults::list,
+        host::list,
+        capture::list,
+        joining::list,
+        forbidden::list,
+        graph::list,
+        slots::list,
+        user_objects::list,
+        ipc::list,
+        external::list,
+        external_memory::list,
+        virtual_memory::list,
+        image::list,
+        clock::list,
+        fork::list,
+    ] {
+        list(&mut all);
+    }
+    all.0
 }

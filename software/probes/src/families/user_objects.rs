@@ -1,17 +1,13 @@
 //! User objects of graphs: when and where their destructors are called.
 
+use crate::cuda::*;
+use crate::harness::*;
+use crate::kit::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::cuda::{Handle, cu};
-use crate::harness::{Probe, family, line};
-use crate::kit::{
-    Answer, Words, alloc, check, context, kernel, name, names, outcome, spin, stream, within, yes,
-};
-
-pub(crate) fn list() -> Vec<Probe> {
-    family!["graph"; object_graph, object_exec, object_running, object_counts, object_flags,
-        object_of_capture]
+pub(crate) fn list(all: &mut Probes) {
+    all.family("graph", QUESTIONS);
 }
 
 static DESTROYED: AtomicU64 = AtomicU64::new(0);
@@ -46,196 +42,105 @@ fn own_thread() -> &'static str {
 }
 
 /// A graph that owns a user object.
-fn with_object(words: Option<Words>) -> Result<(Handle, Handle), String> {
-    let (memory, stream, mut graph, mut exec, mut object) = (alloc(64)?, stream()?, 0, 0, 0);
-    kernel(c"spin")?;
-    check("cuStreamBeginCapture", cu().stream_begin_capture(stream, 2))?;
-    check(
-        "cuMemsetD32Async",
-        cu().memset_d32_async(memory, 1, 1, stream),
-    )?;
+fn with_object(words: Option<Words>) -> (Handle, Handle) {
+    let (memory, stream, mut graph, mut exec, mut object) = (alloc(64), stream(), 0, 0, 0);
+    kernel(c"spin");
+    check(stream_begin_capture(stream, 2));
+    check(memset_d32_async(memory, 1, 1, stream));
     if let Some(words) = words {
-        spin(stream, words, 0)?;
+        spin(stream, words, 0);
     }
-    check(
-        "cuStreamEndCapture",
-        cu().stream_end_capture(stream, &mut graph),
-    )?;
-    check(
-        "cuUserObjectCreate",
-        cu().user_object_create(&mut object, 7, destroy, 1, 1),
-    )?;
-    check(
-        "cuGraphRetainUserObject",
-        cu().graph_retain_user_object(graph, object, 1, 1),
-    )?;
-    check(
-        "cuGraphInstantiateWithFlags",
-        cu().graph_instantiate(&mut exec, graph, 0),
-    )?;
-    Ok((graph, exec))
+    check(stream_end_capture(stream, &mut graph));
+    check(user_object_create(&mut object, 7, destroy, 1, 1));
+    check(graph_retain_user_object(graph, object, 1, 1));
+    check(graph_instantiate(&mut exec, graph, 0));
+    (graph, exec)
 }
 
-fn object_graph() -> Answer {
-    context()?;
-    let (graph, exec) = with_object(None)?;
-    line(
-        "exec_destroy",
-        format!("{}, {}", name(cu().graph_exec_destroy(exec)), destroyed()),
-    );
-    line(
-        "graph_destroy",
-        format!("{}, {}", name(cu().graph_destroy(graph)), destroyed()),
-    );
-    line("own_thread", own_thread());
-    Ok(String::new())
-}
-
-fn object_exec() -> Answer {
-    context()?;
-    let (graph, exec) = with_object(None)?;
-    let stream = stream()?;
-    line(
-        "graph_destroy",
-        format!("{}, {}", name(cu().graph_destroy(graph)), destroyed()),
-    );
-    line(
-        "launch",
-        format!(
-            "{}, {}",
-            names(&[cu().graph_launch(exec, stream), outcome(stream)]),
-            destroyed()
-        ),
-    );
-    line(
-        "exec_destroy",
-        format!(
-            "{}, {}",
-            name(cu().graph_exec_destroy(exec)),
-            soon_destroyed()
-        ),
-    );
-    line("own_thread", own_thread());
-    Ok(String::new())
-}
-
-fn object_running() -> Answer {
-    context()?;
-    let (words, stream) = (Words::new()?, stream()?);
-    let (graph, exec) = with_object(Some(words))?;
-    line("launch", name(cu().graph_launch(exec, stream)));
-    line(
-        "graph_destroy",
-        format!("{}, {}", name(cu().graph_destroy(graph)), destroyed()),
-    );
-    line(
-        "exec_destroy",
-        format!("{}, {}", name(cu().graph_exec_destroy(exec)), destroyed()),
-    );
-    words.store(0, 1);
-    line(
-        "then",
-        format!("{}, {}", name(outcome(stream)), soon_destroyed()),
-    );
-    line(
-        "synchronize",
-        format!("{}, {}", name(cu().ctx_synchronize()), destroyed()),
-    );
-    line("own_thread", own_thread());
-    Ok(String::new())
-}
-
-fn object_counts() -> Answer {
-    context()?;
-    let (mut object, mut graph) = (0, 0);
-    let _ = cu().graph_create(&mut graph, 0);
-    line(
-        "create_0",
-        name(cu().user_object_create(&mut object, 0, destroy, 0, 1)),
-    );
-    line(
-        "create_2",
-        name(cu().user_object_create(&mut object, 0, destroy, 2, 1)),
-    );
-    line(
-        "retain_0",
-        name(cu().graph_retain_user_object(graph, object, 0, 0)),
-    );
-    line(
-        "retain",
-        name(cu().graph_retain_user_object(graph, object, 1, 0)),
-    );
-    line("release_0", name(cu().user_object_release(object, 0)));
-    line(
-        "release_1",
-        format!(
-            "{}, {}",
-            name(cu().user_object_release(object, 1)),
-            destroyed()
-        ),
-    );
-    line(
-        "release_2",
-        format!(
-            "{}, {}",
-            name(cu().user_object_release(object, 1)),
-            destroyed()
-        ),
-    );
-    line(
-        "graph_destroy",
-        format!("{}, {}", name(cu().graph_destroy(graph)), destroyed()),
-    );
-    line("times", DESTROYED.load(Ordering::SeqCst));
-    Ok(String::new())
-}
-
-fn object_flags() -> Answer {
-    context()?;
-    let (mut object, mut graph) = (0, 0);
-    let _ = cu().graph_create(&mut graph, 0);
-    for flags in 0..3 {
+const QUESTIONS: Questions = &[
+    ("object_graph", || {
+        let (graph, exec) = with_object(None);
+        line("exec_destroy", (graph_exec_destroy(exec), destroyed()));
+        line("graph_destroy", (graph_destroy(graph), destroyed()));
+        line("own_thread", own_thread());
+    }),
+    ("object_exec", || {
+        let (graph, exec) = with_object(None);
+        let stream = stream();
+        line("graph_destroy", (graph_destroy(graph), destroyed()));
         line(
-            format!("create_{flags}"),
-            name(cu().user_object_create(&mut object, 0, destroy, 1, flags)),
+            "launch",
+            ([graph_launch(exec, stream), outcome(stream)], destroyed()),
         );
-    }
-    let _ = cu().user_object_create(&mut object, 0, destroy, 3, 1);
-    for flags in 0..4 {
-        let code = cu().graph_retain_user_object(graph, object, 1, flags);
-        line(format!("retain_{flags}"), name(code));
-    }
-    line(
-        "retain_null_graph",
-        name(cu().graph_retain_user_object(0, object, 1, 0)),
-    );
-    line(
-        "retain_null_object",
-        name(cu().graph_retain_user_object(graph, 0, 1, 0)),
-    );
-    Ok(String::new())
-}
-
-/// An object is given to the graph of a capture that is then invalidated.
-fn object_of_capture() -> Answer {
-    context()?;
-    let (stream, mut object, mut graph) = (stream()?, 0, 0);
-    check("cuStreamBeginCapture", cu().stream_begin_capture(stream, 0))?;
-    let (mut status, mut id, mut capturing) = (0, 0, 0);
-    let info = cu().stream_get_capture_info(stream, &mut status, &mut id, &mut capturing, 0, 0);
-    check("cuStreamGetCaptureInfo", info)?;
-    check(
-        "cuUserObjectCreate",
-        cu().user_object_create(&mut object, 7, destroy, 1, 1),
-    )?;
-    line(
-        "retain",
-        name(cu().graph_retain_user_object(capturing, object, 1, 1)),
-    );
-    line("spoil", name(cu().stream_query(stream)));
-    line("not_yet", destroyed());
-    line("end", name(cu().stream_end_capture(stream, &mut graph)));
-    line("destroyed", destroyed());
-    line("own_thread", own_thread());
-    Ok(String::new())
-}
+        line("exec_destroy", (graph_exec_destroy(exec), soon_destroyed()));
+        line("own_thread", own_thread());
+    }),
+    ("object_running", || {
+        let (words, stream) = (Words::new(), stream());
+        let (graph, exec) = with_object(Some(words));
+        line("launch", graph_launch(exec, stream));
+        line("graph_destroy", (graph_destroy(graph), destroyed()));
+        line("exec_destroy", (graph_exec_destroy(exec), destroyed()));
+        words.store(0, 1);
+        line("then", (outcome(stream), soon_destroyed()));
+        line("synchronize", (ctx_synchronize(), destroyed()));
+        line("own_thread", own_thread());
+    }),
+    ("object_counts", || {
+        let (mut object, mut graph) = (0, 0);
+        graph_create(&mut graph, 0);
+        line(
+            "create_0",
+            user_object_create(&mut object, 0, destroy, 0, 1),
+        );
+        line(
+            "create_2",
+            user_object_create(&mut object, 0, destroy, 2, 1),
+        );
+        line("retain_0", graph_retain_user_object(graph, object, 0, 0));
+        line("retain", graph_retain_user_object(graph, object, 1, 0));
+        line("release_0", user_object_release(object, 0));
+        line("release_1", (user_object_release(object, 1), destroyed()));
+        line("release_2", (user_object_release(object, 1), destroyed()));
+        line("graph_destroy", (graph_destroy(graph), destroyed()));
+        line("times", DESTROYED.load(Ordering::SeqCst));
+    }),
+    ("object_flags", || {
+        let (mut object, mut graph) = (0, 0);
+        graph_create(&mut graph, 0);
+        for flags in 0..3 {
+            line(
+                format!("create_{flags}"),
+                user_object_create(&mut object, 0, destroy, 1, flags),
+            );
+        }
+        user_object_create(&mut object, 0, destroy, 3, 1);
+        for flags in 0..4 {
+            let code = graph_retain_user_object(graph, object, 1, flags);
+            line(format!("retain_{flags}"), code);
+        }
+        line(
+            "retain_null_graph",
+            graph_retain_user_object(0, object, 1, 0),
+        );
+        line(
+            "retain_null_object",
+            graph_retain_user_object(graph, 0, 1, 0),
+        );
+    }),
+    // An object is given to the graph of a capture that is then invalidated.
+    ("object_of_capture", || {
+        let (stream, mut object, mut graph) = (stream(), 0, 0);
+        check(stream_begin_capture(stream, 0));
+        let (mut status, mut id, mut capturing) = (0, 0, 0);
+        let info = stream_get_capture_info(stream, &mut status, &mut id, &mut capturing, 0, 0);
+        check(info);
+        check(user_object_create(&mut object, 7, destroy, 1, 1));
+        line("retain", graph_retain_user_object(capturing, object, 1, 1));
+        line("spoil", stream_query(stream));
+        line("not_yet", destroyed());
+        line("end", stream_end_capture(stream, &mut graph));
+        line("destroyed", destroyed());
+        line("own_thread", own_thread());
+    }),
+];

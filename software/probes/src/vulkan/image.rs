@@ -2,7 +2,8 @@
 
 use ash::vk;
 
-use super::{Vulkan, failed};
+use super::{Vulkan, must};
+use crate::kit::need;
 
 /// What an image is like.
 #[derive(Clone, Copy)]
@@ -95,7 +96,7 @@ pub(crate) struct SharedImage {
 
 impl Vulkan {
     /// An image, in dedicated memory if its offset is 0.
-    pub(crate) fn shared_image(&self, shape: Shape) -> Result<SharedImage, String> {
+    pub(crate) fn shared_image(&self, shape: Shape) -> SharedImage {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let asked = shape.info();
         let mut external = vk::PhysicalDeviceExternalImageFormatInfo::default()
@@ -111,19 +112,19 @@ impl Vulkan {
         let mut answer = vk::ExternalImageFormatProperties::default();
         let mut properties = vk::ImageFormatProperties2::default().push_next(&mut answer);
         // SAFETY: a device of this instance, and valid descriptions.
-        unsafe {
+        must("vkGetPhysicalDeviceImageFormatProperties2", unsafe {
             self.instance.get_physical_device_image_format_properties2(
                 self.physical,
                 &format,
                 &mut properties,
             )
-        }
-        .map_err(|result| failed("vkGetPhysicalDeviceImageFormatProperties2", result))?;
+        });
         let mut outside = vk::ExternalMemoryImageCreateInfo::default().handle_types(handle);
         let info = asked.push_next(&mut outside);
         // SAFETY: a valid description, which the device supports.
-        let raw = unsafe { self.device.create_image(&info, None) }
-            .map_err(|result| failed("vkCreateImage", result))?;
+        let raw = must("vkCreateImage", unsafe {
+            self.device.create_image(&info, None)
+        });
         // SAFETY: a live image of this device.
         let needs = unsafe { self.device.get_image_memory_requirements(raw) };
         let size = shape.offset + needs.size;
@@ -131,7 +132,7 @@ impl Vulkan {
         let buffer = match shape.offset {
             0 => None,
             offset => {
-                let (buffer, needs) = self.external_buffer(offset)?;
+                let (buffer, needs) = self.external_buffer(offset);
                 types &= needs.memory_type_bits;
                 Some(buffer)
             }
@@ -140,81 +141,85 @@ impl Vulkan {
         let mut own = vk::MemoryDedicatedAllocateInfo::default().image(raw);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(size)
-            .memory_type_index(self.local_type(types)?)
+            .memory_type_index(self.local_type(types))
             .push_next(&mut export);
         if buffer.is_none() {
             info = info.push_next(&mut own);
         }
         // SAFETY: a valid description.
-        let memory = unsafe { self.device.allocate_memory(&info, None) }
-            .map_err(|result| failed("vkAllocateMemory", result))?;
+        let memory = must("vkAllocateMemory", unsafe {
+            self.device.allocate_memory(&info, None)
+        });
         if let Some(buffer) = buffer {
             // SAFETY: memory of a type that the buffer takes, and at least of its size.
-            unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }
-                .map_err(|result| failed("vkBindBufferMemory", result))?;
+            must("vkBindBufferMemory", unsafe {
+                self.device.bind_buffer_memory(buffer, memory, 0)
+            });
         }
         // SAFETY: memory of a type and a size that the image takes. Its offset is aligned.
-        unsafe { self.device.bind_image_memory(raw, memory, shape.offset) }
-            .map_err(|result| failed("vkBindImageMemory", result))?;
-        let (staging, mapped) = self.staging(shape.places().1 as u64)?;
-        Ok(SharedImage {
+        must("vkBindImageMemory", unsafe {
+            self.device.bind_image_memory(raw, memory, shape.offset)
+        });
+        let (staging, mapped) = self.staging(shape.places().1 as u64);
+        SharedImage {
             shape,
-            fd: self.export_memory(memory)?,
+            fd: self.export_memory(memory),
             size,
             raw,
             staging,
             mapped,
             layout: vk::ImageLayout::UNDEFINED,
-        })
+        }
     }
 
     /// A buffer that the host addresses.
-    fn staging(&self, bytes: u64) -> Result<(vk::Buffer, *mut u8), String> {
+    fn staging(&self, bytes: u64) -> (vk::Buffer, *mut u8) {
         let info = vk::BufferCreateInfo::default()
             .size(bytes)
             .usage(vk::BufferUsageFlags::TRANSFER_DST | vk::BufferUsageFlags::TRANSFER_SRC);
         // SAFETY: a valid description.
-        let buffer = unsafe { self.device.create_buffer(&info, None) }
-            .map_err(|result| failed("vkCreateBuffer", result))?;
+        let buffer = must("vkCreateBuffer", unsafe {
+            self.device.create_buffer(&info, None)
+        });
         // SAFETY: a live buffer of this device.
         let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
-            .memory_type_index(self.type_with(needs.memory_type_bits, flags)?);
+            .memory_type_index(self.type_with(needs.memory_type_bits, flags));
         // SAFETY: a valid description. The memory is mapped once, and lives as long as the process.
         let mapped = unsafe {
-            let memory = self
-                .device
-                .allocate_memory(&info, None)
-                .map_err(|result| failed("vkAllocateMemory", result))?;
-            self.device
-                .bind_buffer_memory(buffer, memory, 0)
-                .map_err(|result| failed("vkBindBufferMemory", result))?;
-            self.device
-                .map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
-                .map_err(|result| failed("vkMapMemory", result))?
+            let memory = must("vkAllocateMemory", self.device.allocate_memory(&info, None));
+            must(
+                "vkBindBufferMemory",
+                self.device.bind_buffer_memory(buffer, memory, 0),
+            );
+            must(
+                "vkMapMemory",
+                self.device
+                    .map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()),
+            )
         };
-        Ok((buffer, mapped.cast()))
+        (buffer, mapped.cast())
     }
 
     /// Writes all levels, and releases the image to CUDA.
-    pub(crate) fn write_image(&self, image: &mut SharedImage, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn write_image(&self, image: &mut SharedImage, bytes: &[u8]) {
         // SAFETY: the buffer has this many bytes, and no queue uses it.
         unsafe { image.mapped.copy_from(bytes.as_ptr(), bytes.len()) };
         self.copy_image(image, true)
     }
 
     /// Acquires the image from CUDA, and reads all levels.
-    pub(crate) fn read_image(&self, image: &mut SharedImage) -> Result<Vec<u8>, String> {
-        self.copy_image(image, false)?;
+    pub(crate) fn read_image(&self, image: &mut SharedImage) -> Vec<u8> {
+        self.copy_image(image, false);
         let mut bytes = vec![0; image.shape.places().1];
         // SAFETY: the buffer has this many bytes, and no queue uses it.
         unsafe { bytes.as_mut_ptr().copy_from(image.mapped, bytes.len()) };
-        Ok(bytes)
+        bytes
     }
 
-    fn copy_image(&self, image: &mut SharedImage, writes: bool) -> Result<(), String> {
+    fn copy_image(&self, image: &mut SharedImage, writes: bool) {
         let (shape, general) = (image.shape, vk::ImageLayout::GENERAL);
         let (places, _) = shape.places();
         let regions: Vec<_> = (0..shape.levels)
@@ -260,7 +265,7 @@ impl Vulkan {
             false => barrier(image.layout, ignored, ignored),
         };
         let release = barrier(general, 0, vk::QUEUE_FAMILY_EXTERNAL);
-        self.run(|commands| {
+        need(self.run(|commands| {
             let all = vk::PipelineStageFlags::ALL_COMMANDS;
             let pass = |barrier| {
                 let (none, barriers) = (vk::DependencyFlags::empty(), [barrier]);
@@ -303,8 +308,7 @@ impl Vulkan {
                 self.device
                     .cmd_pipeline_barrier(commands, all, host, none, &visible, &[], &[]);
             }
-        })?;
+        }));
         image.layout = general;
-        Ok(())
     }
 }

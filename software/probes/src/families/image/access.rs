@@ -1,14 +1,14 @@
 //! Kernels that access images: surfaces are read and written, and textures are read.
 
+use crate::cuda::*;
+use crate::harness::*;
+use crate::kit::*;
 use ash::vk;
 
 use super::{
     FLOAT, HALF4, Question, U8, U8X4, U32X4, described, imported, judged, level, mapped, plain,
     texels,
 };
-use crate::cuda::{Handle, ResourceDesc, TextureDesc, cu};
-use crate::harness::{Probe, line};
-use crate::kit::{Answer, alloc, check, context, kernel_of, module_of, name};
 use crate::vulkan::{SharedImage, Vulkan};
 
 /// `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`.
@@ -59,147 +59,165 @@ fn rgba8() -> Question {
     plain(vk::Format::R8G8B8A8_UINT, 4, U8X4)
 }
 
-pub(super) fn list() -> Vec<Probe> {
+pub(crate) fn list(all: &mut Probes) {
     use vk::Format as F;
     let accesses = [
-        ("kernel_rgba8", rgba8(), PLANE),
+        ("kernel_rgba8", (rgba8(), PLANE)),
         (
             "kernel_level",
-            rgba8().levels(4),
-            Access { level: 1, ..PLANE },
+            (rgba8().levels(4), Access { level: 1, ..PLANE }),
         ),
         (
             "kernel_behind_buffer",
-            rgba8().behind_buffer(0x1_0000),
-            PLANE,
+            (rgba8().behind_buffer(0x1_0000), PLANE),
         ),
-        ("kernel_layer", rgba8().layers(3), PLANES),
-        ("kernel_face", rgba8().cube(6), PLANES),
-        ("kernel_slice", rgba8().extent(3, [61, 37, 5]), VOLUME),
+        ("kernel_layer", (rgba8().layers(3), PLANES)),
+        ("kernel_face", (rgba8().cube(6), PLANES)),
+        ("kernel_slice", (rgba8().extent(3, [61, 37, 5]), VOLUME)),
         (
             "kernel_slice_of_level",
-            rgba8().extent(3, [61, 37, 5]).levels(2),
-            Access {
-                z: 1,
-                level: 1,
-                ..VOLUME
-            },
+            (
+                rgba8().extent(3, [61, 37, 5]).levels(2),
+                Access {
+                    z: 1,
+                    level: 1,
+                    ..VOLUME
+                },
+            ),
         ),
         (
             "kernel_array_level",
-            rgba8().levels(4),
-            Access {
-                level: 1,
-                of_array: true,
-                ..PLANE
-            },
+            (
+                rgba8().levels(4),
+                Access {
+                    level: 1,
+                    of_array: true,
+                    ..PLANE
+                },
+            ),
         ),
         (
             "kernel_array_layer",
-            rgba8().layers(3),
-            Access {
-                of_array: true,
-                ..PLANES
-            },
+            (
+                rgba8().layers(3),
+                Access {
+                    of_array: true,
+                    ..PLANES
+                },
+            ),
         ),
         (
             "kernel_array_slice",
-            rgba8().extent(3, [61, 37, 5]),
-            Access {
-                of_array: true,
-                ..VOLUME
-            },
+            (
+                rgba8().extent(3, [61, 37, 5]),
+                Access {
+                    of_array: true,
+                    ..VOLUME
+                },
+            ),
         ),
         // A layer without its number: which one is it?
-        ("kernel_layer_unsaid", rgba8().layers(3), PLANE),
-        ("kernel_slice_unsaid", rgba8().extent(3, [61, 37, 5]), PLANE),
-        ("kernel_unorm", plain(F::R8G8B8A8_UNORM, 4, U8X4), PLANE),
-        ("kernel_srgb", plain(F::R8G8B8A8_SRGB, 4, U8X4), PLANE),
-        ("kernel_bgra8_srgb", plain(F::B8G8R8A8_SRGB, 4, U8X4), PLANE),
-        ("kernel_r8", plain(F::R8_UINT, 1, U8), PLANE),
-        ("kernel_r32f", plain(F::R32_SFLOAT, 4, FLOAT), PLANE),
+        ("kernel_layer_unsaid", (rgba8().layers(3), PLANE)),
+        (
+            "kernel_slice_unsaid",
+            (rgba8().extent(3, [61, 37, 5]), PLANE),
+        ),
+        ("kernel_unorm", (plain(F::R8G8B8A8_UNORM, 4, U8X4), PLANE)),
+        ("kernel_srgb", (plain(F::R8G8B8A8_SRGB, 4, U8X4), PLANE)),
+        (
+            "kernel_bgra8_srgb",
+            (plain(F::B8G8R8A8_SRGB, 4, U8X4), PLANE),
+        ),
+        ("kernel_r8", (plain(F::R8_UINT, 1, U8), PLANE)),
+        ("kernel_r32f", (plain(F::R32_SFLOAT, 4, FLOAT), PLANE)),
         (
             "kernel_rgba32",
-            plain(F::R32G32B32A32_UINT, 16, U32X4),
-            PLANE,
+            (plain(F::R32G32B32A32_UINT, 16, U32X4), PLANE),
         ),
         (
             "kernel_rgba16f",
-            plain(F::R16G16B16A16_SFLOAT, 8, HALF4),
-            PLANE,
+            (plain(F::R16G16B16A16_SFLOAT, 8, HALF4), PLANE),
         ),
     ];
-    let accesses = accesses.map(|(what, question, access)| {
-        Probe::new(format!("image.{what}"), move || exchange(question, access))
+    all.each("image", &accesses, |(question, access)| {
+        exchange(question, access)
     });
     let faults = [
         (
-            "trap_load",
-            "suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-            [61, 0],
+            "kernel_trap_load",
+            ("suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];", [61, 0]),
         ),
         (
-            "trap_store",
-            "sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};",
-            [61, 0],
+            "kernel_trap_store",
+            ("sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};", [61, 0]),
         ),
         (
-            "misaligned_load",
-            "mov.s32 %byte, 2; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-            [0, 0],
+            "kernel_misaligned_load",
+            (
+                "mov.s32 %byte, 2; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+                [0, 0],
+            ),
         ),
         (
-            "misaligned_store",
-            "mov.s32 %byte, 2; sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};",
-            [0, 0],
+            "kernel_misaligned_store",
+            (
+                "mov.s32 %byte, 2; sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};",
+                [0, 0],
+            ),
         ),
         (
-            "misaligned_zero",
-            "mov.s32 %byte, 2; suld.b.2d.b32.zero {%r0}, [%object, {%byte, %y}];",
-            [0, 0],
+            "kernel_misaligned_zero",
+            (
+                "mov.s32 %byte, 2; suld.b.2d.b32.zero {%r0}, [%object, {%byte, %y}];",
+                [0, 0],
+            ),
         ),
         (
-            "object_0",
-            "mov.u64 %object, 0; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-            [0, 0],
+            "kernel_object_0",
+            (
+                "mov.u64 %object, 0; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+                [0, 0],
+            ),
         ),
         (
-            "object_unknown",
-            "mov.u64 %object, 4096; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-            [0, 0],
+            "kernel_object_unknown",
+            (
+                "mov.u64 %object, 4096; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
+                [0, 0],
+            ),
         ),
-        ("surface_as_texture", TEX, [0, 0]),
+        ("kernel_surface_as_texture", (TEX, [0, 0])),
         (
-            "as_row",
-            "suld.b.1d.b32.trap {%r0}, [%object, {%byte}];",
-            [0, 0],
-        ),
-        (
-            "as_volume",
-            "suld.b.3d.b32.trap {%r0}, [%object, {%byte, %y, %z, %z}];",
-            [0, 0],
+            "kernel_as_row",
+            ("suld.b.1d.b32.trap {%r0}, [%object, {%byte}];", [0, 0]),
         ),
         (
-            "as_layers",
-            "suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
-            [0, 0],
+            "kernel_as_volume",
+            (
+                "suld.b.3d.b32.trap {%r0}, [%object, {%byte, %y, %z, %z}];",
+                [0, 0],
+            ),
         ),
         (
-            "as_second_layer",
-            "mov.s32 %z, 1; suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
-            [0, 0],
+            "kernel_as_layers",
+            (
+                "suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
+                [0, 0],
+            ),
+        ),
+        (
+            "kernel_as_second_layer",
+            (
+                "mov.s32 %z, 1; suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
+                [0, 0],
+            ),
         ),
     ];
-    let faults = faults.map(|(what, instruction, at)| {
-        Probe::new(format!("image.kernel_{what}"), move || {
-            fault(instruction, at)
-        })
-    });
-    let outside = [
-        Probe::new("image.kernel_outside", outside),
-        Probe::new("image.kernel_modes", modes),
-    ];
-    accesses.into_iter().chain(outside).chain(faults).collect()
+    all.each("image", &faults, |(instruction, at)| fault(instruction, at));
+    all.family(
+        "image",
+        &[("kernel_outside", outside), ("kernel_modes", modes)],
+    );
 }
 
 /// An image that CUDA has mapped, with a surface and a texture of a level, and a texture of all.
@@ -212,32 +230,31 @@ struct Opened {
     texture: u64,
 }
 
-fn open(question: &Question, number: u32, flags: u32) -> Result<Opened, String> {
-    context()?;
-    let vulkan = Vulkan::open()?;
-    let image = vulkan.shared_image(question.shape)?;
-    let (code, array) = mapped(imported(&image)?, &described(question));
-    check("cuExternalMemoryGetMappedMipmappedArray", code)?;
+fn open(question: &Question, number: u32, flags: u32) -> Opened {
+    let vulkan = Vulkan::open();
+    let image = vulkan.shared_image(question.shape);
+    let (code, array) = mapped(imported(&image), &described(question));
+    check(code);
     let (code, one) = level(array, number);
-    check("cuMipmappedArrayGetLevel", code)?;
+    check(code);
     let (code, surface) = surface(one);
-    check("cuSurfObjectCreate", code)?;
+    check(code);
     let (code, texture_of_level) = texture(0, one, flags, 0);
-    check("cuTexObjectCreate of an array", code)?;
+    check(code);
     let (code, texture) = texture(LEVELS, array, flags, 0);
-    check("cuTexObjectCreate", code)?;
-    Ok(Opened {
+    check(code);
+    Opened {
         vulkan,
         image,
         array,
         surface,
         texture_of_level,
         texture,
-    })
+    }
 }
 
 /// A texture of an array or of all its levels, with an address mode.
-fn texture(kind: u32, array: Handle, flags: u32, mode: u32) -> (u32, u64) {
+fn texture(kind: u32, array: Handle, flags: u32, mode: u32) -> (Code, u64) {
     let resource = ResourceDesc {
         kind,
         array,
@@ -251,18 +268,18 @@ fn texture(kind: u32, array: Handle, flags: u32, mode: u32) -> (u32, u64) {
         ..Default::default()
     };
     let mut texture = 0;
-    let code = cu().texture_create(&mut texture, &resource, &desc, 0);
+    let code = texture_create(&mut texture, &resource, &desc, 0);
     (code, texture)
 }
 
 /// Textures of all levels with each address mode, and with coordinates that are normalized.
 ///
 /// They are read left of their first texel, and at it.
-fn modes() -> Answer {
-    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER)?;
+fn modes() {
+    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER);
     let shape = opened.image.shape;
     let written = texels(&shape, shape.places().1, 1);
-    opened.vulkan.write_image(&mut opened.image, &written)?;
+    opened.vulkan.write_image(&mut opened.image, &written);
     let first = [0, 1, 2, 3].map(|byte| u32::from(written[byte]));
     let modes = ["wrap", "clamp", "mirror", "border"];
     for (normalized, sort) in [(0, "texels"), (NORMALIZED, "normalized")] {
@@ -270,19 +287,18 @@ fn modes() -> Answer {
             let flags = AS_INTEGER | normalized;
             let (code, texture) = texture(LEVELS, opened.array, flags, mode);
             let part = format!("{sort}.{what}");
-            line(&part, name(code));
+            line(&part, code);
             for (instruction, tex) in [("tex", TEX), ("tex_level", TEX_LEVEL)] {
                 for (x, place) in [(-1, "left"), (0, "first")] {
                     let mut words = [[VALUE; 4]];
-                    let code = run(tex, 4, texture, ([x, 0, 0], 0), [1, 1], &mut words)?;
+                    let code = run(tex, 4, texture, ([x, 0, 0], 0), [1, 1], &mut words);
                     let seen = seen(code, &words[0], &first, "first");
                     line(format!("{part}.{instruction}.{place}"), seen);
                 }
             }
         }
     }
-    line("context", name(cu().ctx_synchronize()));
-    Ok(String::new())
+    line("context", ctx_synchronize());
 }
 
 /// What a word has before an access.
@@ -292,23 +308,23 @@ const TEX_LEVEL: &str =
     "tex.level.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}], %level;";
 
 /// A result, and whether words are those of a texel with this name, zero, or something else.
-fn seen(code: u32, words: &[u32], texel: &[u32], texel_name: &str) -> String {
+fn seen(code: Code, words: &[u32], texel: &[u32], texel_name: &str) -> String {
     let seen = match words {
         words if words == texel => texel_name.into(),
         words if words.iter().all(|word| *word == 0) => "zero".into(),
         words => format!("{words:x?}"),
     };
-    format!("{}, {seen}", name(code))
+    format!("{code}, {seen}")
 }
 
 /// A surface of an array.
-pub(super) fn surface(array: Handle) -> (u32, u64) {
+pub(super) fn surface(array: Handle) -> (Code, u64) {
     let mut surface = 0;
     let resource = ResourceDesc {
         array,
         ..Default::default()
     };
-    (cu().surface_create(&mut surface, &resource), surface)
+    (surface_create(&mut surface, &resource), surface)
 }
 
 /// Runs an instruction for texels from a place on, each with four words. Returns the result.
@@ -319,28 +335,29 @@ pub(super) fn run(
     (at, level): ([i32; 3], u32),
     size: [u32; 2],
     words: &mut [[u32; 4]],
-) -> Result<u32, String> {
+) -> Code {
     let text = include_str!("access.ptx")
         .replace("BYTES", &bytes.to_string())
         .replace("INSTRUCTION", instruction);
-    let kernel = kernel_of(module_of(&format!("{text}\0"))?, c"access")?;
+    let kernel = kernel_of(module_of(&format!("{text}\0")), c"access");
     let (host, length) = (words.as_mut_ptr() as usize, size_of_val(words));
-    let memory = alloc(length)?;
-    check("cuMemcpyHtoD", cu().memcpy_htod(memory, host, length))?;
+    let memory = alloc(length);
+    check(memcpy_htod(memory, host, length));
     let [x, y, z] = at.map(|at| u64::from(at.cast_unsigned()));
     let params = [memory, object, x, y, z, level.into()];
     let pointers = params.each_ref().map(std::ptr::from_ref);
     let (grid, pointers) = (size, pointers.as_ptr() as usize);
-    let code = cu().launch_kernel(kernel, grid[0], grid[1], 1, 1, 1, 1, 0, 0, pointers, 0);
-    check("cuLaunchKernel", code)?;
-    match cu().ctx_synchronize() {
-        0 => Ok(cu().memcpy_dtoh(host, memory, length)),
-        code => Ok(code),
+    let code = launch_kernel(kernel, grid[0], grid[1], 1, 1, 1, 1, 0, 0, pointers, 0);
+    check(code);
+    let code = ctx_synchronize();
+    match code.number {
+        0 => memcpy_dtoh(host, memory, length),
+        _ => code,
     }
 }
 
 /// Reads what Vulkan has written through both objects, and writes through the surface.
-fn exchange(question: Question, access: Access) -> Answer {
+fn exchange(question: Question, access: Access) {
     let Access {
         geometry,
         surface: place,
@@ -352,7 +369,7 @@ fn exchange(question: Question, access: Access) -> Answer {
     let (shape, bytes) = (question.shape, question.shape.block.0);
     let is_half = question.format == HALF4;
     let is_float = is_half || question.format == FLOAT;
-    let mut opened = open(&question, level, if is_float { 0 } else { AS_INTEGER })?;
+    let mut opened = open(&question, level, if is_float { 0 } else { AS_INTEGER });
     let (places, size) = shape.places();
     let [width, height, _] = shape.blocks(level);
     // The texels of the layer or slice.
@@ -379,10 +396,10 @@ fn exchange(question: Question, access: Access) -> Answer {
     };
 
     let written = texels(1);
-    opened.vulkan.write_image(&mut opened.image, &written)?;
+    opened.vulkan.write_image(&mut opened.image, &written);
     let mut words = vec![[0; 4]; count];
     let load = format!("suld.b.{geometry}.{unit}.trap {list}, [%object, {place}];");
-    let code = run(&load, opened.surface, &mut words)?;
+    let code = run(&load, opened.surface, &mut words);
     let texel = |words: &[u32; 4]| {
         words
             .map(u32::to_le_bytes)
@@ -393,7 +410,7 @@ fn exchange(question: Question, access: Access) -> Answer {
     let seen: Vec<u8> = words.iter().flat_map(texel).collect();
     line("suld", judged(code, &written[range.clone()], &seen, bytes));
     if code != 0 {
-        return Ok(String::new());
+        return;
     }
 
     let mut new = texels(2);
@@ -403,8 +420,8 @@ fn exchange(question: Question, access: Access) -> Answer {
         }
     }
     let store = format!("sust.b.{geometry}.{unit}.trap [%object, {place}], {list};");
-    let code = run(&store, opened.surface, &mut words)?;
-    let seen = opened.vulkan.read_image(&mut opened.image)?;
+    let code = run(&store, opened.surface, &mut words);
+    let seen = opened.vulkan.read_image(&mut opened.image);
     line(
         "sust",
         judged(code, &new[range.clone()], &seen[range.clone()], bytes),
@@ -439,7 +456,7 @@ fn exchange(question: Question, access: Access) -> Answer {
     };
     for (what, instruction, texture) in textures {
         let mut words = vec![[VALUE; 4]; count];
-        let code = run(&instruction, texture, &mut words)?;
+        let code = run(&instruction, texture, &mut words);
         let part = |part: std::ops::Range<usize>| -> Vec<u8> {
             let words = words.iter().flat_map(|texel| &texel[part.clone()]);
             words.flat_map(|word| word.to_le_bytes()).collect()
@@ -456,8 +473,7 @@ fn exchange(question: Question, access: Access) -> Answer {
             );
         }
     }
-    line("context", name(cu().ctx_synchronize()));
-    Ok(String::new())
+    line("context", ctx_synchronize());
 }
 
 /// At most 4 bytes as a word.
@@ -477,11 +493,11 @@ fn float_of(half: u32) -> u32 {
 }
 
 /// Accesses beyond the edges, without a trap.
-fn outside() -> Answer {
-    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER)?;
+fn outside() {
+    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER);
     let shape = opened.image.shape;
     let written = texels(&shape, shape.places().1, 1);
-    opened.vulkan.write_image(&mut opened.image, &written)?;
+    opened.vulkan.write_image(&mut opened.image, &written);
     // The nearest texel of level 0. Those of level 1 are shown as they are.
     let texel = |x: i32, y: i32| {
         let start = 4 * (y.clamp(0, 36) * 61 + x.clamp(0, 60)) as usize;
@@ -498,7 +514,7 @@ fn outside() -> Answer {
         for clamp in ["zero", "clamp"] {
             let mut words = [[VALUE; 4]];
             let load = format!("suld.b.2d.b32.{clamp} {{%r0}}, [%object, {{%byte, %y}}];");
-            let code = run(&load, 4, opened.surface, (at, 0), [1, 1], &mut words)?;
+            let code = run(&load, 4, opened.surface, (at, 0), [1, 1], &mut words);
             let nearest = [u32::from_le_bytes(texel(x, y))];
             let seen = seen(code, &words[0][..1], &nearest, "nearest");
             line(format!("suld_{clamp}.{what}"), seen);
@@ -509,7 +525,7 @@ fn outside() -> Answer {
             ("tex.level_1", TEX_LEVEL, 1),
         ] {
             let mut words = [[VALUE; 4]];
-            let code = run(tex, 4, opened.texture, (at, level), [1, 1], &mut words)?;
+            let code = run(tex, 4, opened.texture, (at, level), [1, 1], &mut words);
             let nearest = texel(x, y).map(u32::from);
             let seen = seen(code, &words[0], &nearest, "nearest");
             line(format!("{part}.{what}"), seen);
@@ -524,40 +540,36 @@ fn outside() -> Answer {
             ([0; 3], level),
             [1, 1],
             &mut words,
-        )?;
+        );
         let first = texel(0, 0).map(u32::from);
         let [r, g, b, a] = words[0];
         let is_first = if words[0] == first { ", level 0" } else { "" };
-        line(
-            what,
-            format!("{}, {r:x} {g:x} {b:x} {a:x}{is_first}", name(code)),
-        );
+        line(what, format!("{code}, {r:x} {g:x} {b:x} {a:x}{is_first}"));
     }
     // Stores: nothing, or the nearest texel.
     for clamp in ["zero", "clamp"] {
-        opened.vulkan.write_image(&mut opened.image, &written)?;
+        opened.vulkan.write_image(&mut opened.image, &written);
         let store = format!("sust.b.2d.b32.{clamp} [%object, {{%byte, %y}}], {{%r0}};");
         let at = ([61, 37, 0], 0);
-        let code = run(&store, 4, opened.surface, at, [1, 1], &mut [[VALUE; 4]])?;
-        let seen = opened.vulkan.read_image(&mut opened.image)?;
+        let code = run(&store, 4, opened.surface, at, [1, 1], &mut [[VALUE; 4]]);
+        let seen = opened.vulkan.read_image(&mut opened.image);
         let changed = written.chunks(4).zip(seen.chunks(4)).enumerate();
         let changed = changed.filter(|(_, (one, other))| one != other);
         let changed: Vec<_> = changed.map(|(index, _)| [index % 61, index / 61]).collect();
         line(
             format!("sust_{clamp}"),
-            format!("{}, changed: {changed:?}", name(code)),
+            format!("{code}, changed: {changed:?}"),
         );
     }
-    line("context", name(cu().ctx_synchronize()));
-    Ok(String::new())
+    line("context", ctx_synchronize());
 }
 
 /// An access that may be a fault: its result, and the word that is loaded if it is none.
-fn fault(instruction: &str, [x, y]: [i32; 2]) -> Answer {
-    let mut opened = open(&rgba8(), 0, AS_INTEGER)?;
+fn fault(instruction: &str, [x, y]: [i32; 2]) {
+    let mut opened = open(&rgba8(), 0, AS_INTEGER);
     let shape = opened.image.shape;
     let written = texels(&shape, shape.places().1, 1);
-    opened.vulkan.write_image(&mut opened.image, &written)?;
+    opened.vulkan.write_image(&mut opened.image, &written);
     let mut words = [[VALUE; 4]];
     let code = run(
         instruction,
@@ -566,8 +578,8 @@ fn fault(instruction: &str, [x, y]: [i32; 2]) -> Answer {
         ([x, y, 0], 0),
         [1, 1],
         &mut words,
-    )?;
-    line("result", name(code));
+    );
+    line("result", code);
     if code == 0 {
         let first = u32::from_le_bytes([0, 1, 2, 3].map(|byte| written[byte]));
         let what = match words[0][0] {
@@ -578,6 +590,5 @@ fn fault(instruction: &str, [x, y]: [i32; 2]) -> Answer {
         };
         line("word", what);
     }
-    line("context", name(cu().ctx_synchronize()));
-    Ok(String::new())
+    line("context", ctx_synchronize());
 }
