@@ -18,7 +18,9 @@ use cudarc::driver::sys;
 use syncline_core::backend::Mutex;
 
 use crate::driver::array::{Copy3d, MipmappedArrayDesc, ResourceDesc};
-use crate::driver::table::{Driver, EventHandle, MemOp, Optional, Raw, Symbols};
+use crate::driver::table::{
+    Driver, EventHandle, MemOp, Optional, Raw, SemaphoreNodeParams, Symbols,
+};
 use crate::driver::virtual_memory::{AccessDesc, AllocationProp};
 
 /// A stream: counters of its commands and of the finished ones.
@@ -441,6 +443,34 @@ pub(crate) fn before_the_next_is_put(action: impl FnOnce() + 'static) {
 /// Runs `action` when this thread next destroys a stream, after the handle is free.
 pub(crate) fn once_destroyed(action: impl FnOnce() + 'static) {
     ONCE_DESTROYED.set(Some(Box::new(action)));
+}
+
+type Repeated = Box<dyn Fn()>;
+
+std::thread_local! {
+    static AT_GRAPHS: RefCell<Option<Repeated>> = const { RefCell::new(None) };
+}
+
+/// Runs `action` in each call of this thread that sets the node of a graph or launches a graph.
+pub(crate) fn during_graph_calls(action: impl Fn() + 'static) {
+    AT_GRAPHS.set(Some(Box::new(action)));
+}
+
+fn graph_call() -> u32 {
+    AT_GRAPHS.with_borrow(|action| action.iter().for_each(|action| action()));
+    0
+}
+
+unsafe extern "system" fn graph_exec_set_signal(
+    _: sys::CUgraphExec,
+    _: sys::CUgraphNode,
+    _: *const SemaphoreNodeParams<sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>,
+) -> u32 {
+    graph_call()
+}
+
+unsafe extern "system" fn graph_launch(_: sys::CUgraphExec, _: sys::CUstream) -> u32 {
+    graph_call()
 }
 
 unsafe extern "system" fn import(
@@ -1083,6 +1113,7 @@ mod devices {
             tex_object_create: Some(texture_create),
             tex_object_destroy: Some(view_destroy),
             memcpy_3d_async: Some(copy_3d),
+            graph_exec_set_signal: Some(graph_exec_set_signal),
             ..Optional::none()
         })
     }
@@ -1121,6 +1152,7 @@ mod devices {
             signal_external_semaphores_async: signal_external,
             wait_external_semaphores_async: wait_external,
             launch_host_func,
+            graph_launch,
             mem_alloc,
             mem_host_alloc,
             mem_free,

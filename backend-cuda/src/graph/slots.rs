@@ -433,3 +433,6 @@ impl Queue {
         submissions.submit_attached(&waits, work, &signals, launch.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;
