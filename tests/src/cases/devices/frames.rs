@@ -97,9 +97,17 @@ fn adopt(
     Ok(world.left.own(line))
 }
 
-/// Waits until all work is done, and destroys the semaphore.
-fn destroy(device: &Device, queue: &user::Queue<Equipped>, semaphore: vk::Semaphore) -> Verdict {
+/// Waits until all work is done, and destroys the semaphore after its timeline.
+///
+/// Until the timeline is gone, the device's watching thread may be in a wait for the semaphore.
+fn destroy(
+    device: &Device,
+    queue: &user::Queue<Equipped>,
+    line: Option<user::Timeline<Equipped>>,
+    semaphore: vk::Semaphore,
+) -> Verdict {
     queue.idle(patience())?;
+    drop(line);
     if let syncline::Queue::Vulkan(queue) = queue.library() {
         let guard = queue.lock()?;
         // SAFETY: the queue is locked, and no submission uses the semaphore after that.
@@ -169,7 +177,7 @@ fn frames(world: &World<Equipped>) -> Verdict {
         seen == last,
         "after {FRAMES} frames of both it is at {seen}"
     );
-    destroy(device, &queue, frame.semaphore)
+    destroy(device, &queue, Some(line), frame.semaphore)
 }
 
 /// A wait for a value without a promise is held, and its time-out says so.
@@ -212,7 +220,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
     stall.release()?;
     line.at(7).wait(patience())?;
     waiting.idle(patience())?;
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, Some(line), semaphore)
 }
 
 /// The other library waits for 7 on the `VkQueue`, before that signal of ours is pending there.
@@ -250,7 +258,7 @@ fn foreign_wait(world: &World<Equipped>) -> Verdict {
     // SAFETY: a live timeline semaphore below that value.
     unsafe { device.raw().signal_semaphore(&info) }.map_err(Error::work)?;
     wait_natively(device, semaphore, 8)?;
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, Some(line), semaphore)
 }
 
 /// The other library signals 8, while 7 is a held signal of this engine.
@@ -279,7 +287,7 @@ fn broken(world: &World<Equipped>) -> Verdict {
     queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
     let seen = counter(device, semaphore)?;
     check!(seen == 8, "the counter fell from 8 to {seen}");
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, Some(line), semaphore)
 }
 
 /// The driver has refused 6 once. It is held again, and the other library signals it.
@@ -300,7 +308,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
         "the other library has signalled a claimed value: {seen:?}"
     );
     gate.signal(1)?;
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, Some(line), semaphore)
 }
 
 /// Submissions of this engine are skipped, while the other library waits for their signals.
@@ -333,7 +341,7 @@ fn skipped(world: &World<Equipped>) -> Verdict {
     wait_natively(device, semaphore, 9)?;
     let refused = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(10)]);
     check_error!(refused, Error::Failed { .. });
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, Some(line), semaphore)
 }
 
 /// The application drops the failed timeline, while the other library waits for its signal.
@@ -351,7 +359,7 @@ fn dropped(world: &World<Equipped>) -> Verdict {
     drop(line);
     theirs.submit(semaphore, 7, 8)?;
     wait_natively(device, semaphore, 8)?;
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, None, semaphore)
 }
 
 /// A later submission is skipped, while the work before it runs.
@@ -387,5 +395,5 @@ fn after_the_work(world: &World<Equipped>) -> Verdict {
     );
     stall.release()?;
     wait_natively(device, semaphore, 8)?;
-    destroy(device, &queue, semaphore)
+    destroy(device, &queue, Some(line), semaphore)
 }
