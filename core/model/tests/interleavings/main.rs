@@ -26,11 +26,11 @@
 //! | a thread that locks the gate forgets the others that want it; a thread that unlocks it looks for them before it unlocks, or does not look for threads that block | `queues::two_that_hold_the_driver_against_a_submission` |
 //! | a queue leaves its waker after it has set the gate to wanted | `queues::an_unlock_against_a_release` |
 //! | a thread ends its turn although another thread asked it to check again | `queues::a_release_against_a_submission` |
-//! | a claim is checked and taken under two locks | `signals::two_queues_signal_one_value`, `signals::a_host_signal_against_a_queue` |
+//! | a claim is checked and taken under two locks | `signals::a_host_signal_against_a_queue` |
 //! | a promotion, or that of a queue's position, does not wake waiters | `signals::a_wait_for_pending_against_a_submission`, `signals::a_wait_for_the_position_against_submissions` |
 //! | a registration reads the pending value before it sets `awaited` | `signals::a_held_submission_against_its_producer` |
 //! | a promotion raises the pending value, or reads `awaited`, with less than `SeqCst` | `signals::a_held_submission_against_its_producer`, `signals::a_wait_for_pending_against_a_submission` |
-//! | a claim settles the list after it has checked its value | `signals::two_queues_signal_one_value_and_end_later` |
+//! | a claim settles the list after it has checked its value | `signals::two_queues_signal_one_value`, `signals::two_queues_signal_one_value_and_end_later` |
 //! | `awaited` is cleared while a waiter is left | `signals::two_waits_for_pending_against_submissions` |
 //! | a host signal of a host timeline is checked and made under two locks | `here::equal_signals`, `here::signals_in_a_row_from_three_threads` |
 //! | a host signal of a host timeline lets a queue claim before it stores the value | `here::a_signal_against_a_queue` |
