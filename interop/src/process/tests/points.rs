@@ -1,7 +1,7 @@
 //! P2: points, their limits, and their cost.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline_core::{Error, handle::HandleKind};
 
@@ -12,6 +12,9 @@ use crate::process::hostile::{Raw, offer};
 use crate::process::message::{Content, Message};
 use crate::process::offers::{Answer, Outcome};
 use crate::process::poll::Deadline;
+
+/// For waits that a thread must end. A thread that is not woken hangs, however busy the machine is.
+const ENDLESS: Duration = Duration::MAX;
 
 const POINT_1: Message = Message::Point {
     number: 1,
@@ -88,10 +91,10 @@ fn passing_a_point_does_not_allocate() {
 #[test]
 fn waiters_for_other_messages_are_woken_by_the_reading_thread() {
     let (one, other) = both();
-    let (begin, deadline) = (Instant::now(), Deadline::after(LONG));
+    let deadline = Deadline::after(ENDLESS);
     for round in 0..200 {
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, round)));
+            scope.spawn(|| assert_eq!(one.receive_point_of(ENDLESS).unwrap(), (1, round)));
             let objects = [(); 2].map(|()| offer(one.next_number(), &[]));
             let offered = objects
                 .each_ref()
@@ -112,23 +115,20 @@ fn waiters_for_other_messages_are_woken_by_the_reading_thread() {
                 };
                 let (one, two) = (receive(), receive());
                 assert_eq!(two.take(deadline, NOW).unwrap(), Outcome::Settled);
-                other.send_point_of(1, round, LONG).unwrap();
+                other.send_point_of(1, round, ENDLESS).unwrap();
                 one.refuse("no", deadline);
             });
         });
     }
-    // A thread that is not woken would find it only at its deadline.
-    assert!(begin.elapsed() < LONG);
 }
 
 /// Another thread takes the message for which the poller waits.
 #[test]
 fn the_polling_thread_is_woken_if_another_thread_takes_the_message() {
     let (one, mut raw) = against_raw();
-    let begin = Instant::now();
     for value in 0..500 {
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value)));
+            scope.spawn(|| assert_eq!(one.receive_point_of(ENDLESS).unwrap(), (1, value)));
             while !one.connection().has_poller() {
                 std::thread::yield_now();
             }
@@ -136,7 +136,6 @@ fn the_polling_thread_is_woken_if_another_thread_takes_the_message() {
             one.connection().pump();
         });
     }
-    assert!(begin.elapsed() < LONG);
 }
 
 #[test]
@@ -209,25 +208,25 @@ fn unreceived_points_are_bounded() {
 fn an_answer_behind_many_points_arrives_once_they_are_received() {
     let (one, other) = both();
     let all = 5000;
-    let begin = Instant::now();
     std::thread::scope(|scope| {
-        let awaits = scope.spawn(|| await_needs(&one, 2, LONG).unwrap());
+        let awaits = scope.spawn(|| await_needs(&one, 2, ENDLESS).unwrap());
         scope.spawn(|| {
             for value in 0..all {
-                other.send_point_of(1, value, LONG).unwrap();
+                other.send_point_of(1, value, ENDLESS).unwrap();
             }
-            other.send(&needs(2), &[], Deadline::after(LONG)).unwrap();
+            other
+                .send(&needs(2), &[], Deadline::after(ENDLESS))
+                .unwrap();
         });
         // The inbox is full.
         while one.connection().due().is_some_and(|due| due < 1025) {
             std::thread::yield_now();
         }
         for value in 0..all {
-            assert_eq!(one.receive_point_of(LONG).unwrap(), (1, value));
+            assert_eq!(one.receive_point_of(ENDLESS).unwrap(), (1, value));
         }
         awaits.join().unwrap();
     });
-    assert!(begin.elapsed() < LONG);
 }
 
 /// One received point is enough. Its receiver may not read the socket.
@@ -239,16 +238,14 @@ fn a_waiter_for_room_is_woken_by_a_received_point() {
         assert!(await_needs(&one, 1, NOW).unwrap_err().is_timeout());
     }
     raw.say(&needs(2), 0);
-    let begin = Instant::now();
     std::thread::scope(|scope| {
-        let awaits = scope.spawn(|| await_needs(&one, 2, LONG));
+        let awaits = scope.spawn(|| await_needs(&one, 2, ENDLESS));
         while !one.connection().has_full_inbox() && one.check().is_ok() {
             std::thread::yield_now();
         }
         assert_eq!(one.receive_point_of(NOW).unwrap(), (1, 0));
         awaits.join().unwrap().unwrap();
     });
-    assert!(begin.elapsed() < LONG);
 }
 
 /// No thread receives the points. The call waits until its timeout or the loss of the peer.
@@ -280,13 +277,12 @@ fn say_next(raw: &mut Raw) {
 fn a_stream_of_messages_does_not_delay_a_timeout() {
     let (one, mut raw) = against_raw();
     for timeout in [NOW, Duration::from_millis(20)] {
-        let begin = Instant::now();
         let late = one
             .connection()
             .receive("end", Deadline::after(timeout), |_| {
                 // There is always one more message.
                 say_next(&mut raw);
-                (begin.elapsed() > LONG).then_some(())
+                None::<()>
             })
             .unwrap_err();
         assert!(late.is_timeout(), "{late}");
@@ -326,7 +322,6 @@ fn one_pump_takes_at_most_64_messages() {
 fn a_thread_that_reads_a_stream_lets_others_lock_the_inbox() {
     let (one, mut raw) = against_raw();
     let (has_begun, turns) = (AtomicBool::new(false), AtomicU32::new(0));
-    let begin = Instant::now();
     std::thread::scope(|scope| {
         let others = scope.spawn(|| {
             while !has_begun.load(Ordering::Relaxed) {
@@ -337,16 +332,13 @@ fn a_thread_that_reads_a_stream_lets_others_lock_the_inbox() {
                 turns.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let deadline = Deadline::after(Duration::MAX);
-        let had_turns = one.connection().receive("end", deadline, |_| {
+        let deadline = Deadline::after(ENDLESS);
+        let received = one.connection().receive("end", deadline, |_| {
             say_next(&mut raw);
             has_begun.store(true, Ordering::Relaxed);
-            match turns.load(Ordering::Relaxed) {
-                20 => Some(true),
-                _ => (begin.elapsed() > LONG).then_some(false),
-            }
+            (turns.load(Ordering::Relaxed) == 20).then_some(())
         });
-        assert!(had_turns.unwrap());
+        received.unwrap();
         others.join().unwrap();
     });
 }
