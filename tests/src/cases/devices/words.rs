@@ -584,34 +584,24 @@ fn falls(world: &World<Equipped>) -> Verdict {
 }
 
 /// A child promises a value in vain, and drops its copy while a stream waits. Its parent goes on.
+///
+/// A second child does the same while a submission keeps the word, too.
 fn forked(world: &World<Equipped>) -> Verdict {
     for which in ALL {
         let mut subject = Some(Subject::new(world, which, 0)?);
-        let made = || {
-            subject
-                .as_ref()
-                .ok_or_else(|| Stop::Failed("no word".into()))
-        };
-        let (writer, reader) = (made()?.queue("writer")?, made()?.queue("reader")?);
+        let (writer, reader) = (
+            made(&subject)?.queue("writer")?,
+            made(&subject)?.queue("reader")?,
+        );
         let still = world.left.stall()?;
-        made()?.promise(1, || {
-            made()?.write_by_kernel(&writer, &[], Some(still.latch()), (7, 1))
+        made(&subject)?.promise(1, || {
+            made(&subject)?.write_by_kernel(&writer, &[], Some(still.latch()), (7, 1))
         })?;
-        reader.submit(&[made()?.line.at(1)], |_| Ok(()), &[])?;
-        in_child(|| {
-            let Some(subject) = subject.take() else {
-                return Err("no word".into());
-            };
-            match subject.line.signalled_by_others(2) {
-                Err(error) if error.kind() == ErrorKind::MadeBeforeFork => {}
-                other => return Err(format!("a promise by the child: {other:?}")),
-            }
-            // A driver in software ends the child if this reaches it.
-            drop(subject);
-            Ok(())
-        })?;
+        dropped_by_child(&mut subject)?;
+        reader.submit(&[made(&subject)?.line.at(1)], |_| Ok(()), &[])?;
+        dropped_by_child(&mut subject)?;
         still.release()?;
-        let subject = subject.ok_or_else(|| Stop::Failed("no word".into()))?;
+        let subject = made(&subject)?;
         subject.line.at(1).wait(patience())?;
         reader.idle(patience())?;
         subject.promise(2, || subject.write_by_kernel(&writer, &[], None, (8, 2)))?;
@@ -619,6 +609,24 @@ fn forked(world: &World<Equipped>) -> Verdict {
         writer.idle(patience())?;
     }
     Ok(())
+}
+
+fn made<'s, 'w>(subject: &'s Option<Subject<'w>>) -> Result<&'s Subject<'w>, Stop> {
+    let none = || Stop::Failed("no word".into());
+    subject.as_ref().ok_or_else(none)
+}
+
+/// A driver in software ends the child if a call of it reaches the driver.
+fn dropped_by_child(subject: &mut Option<Subject<'_>>) -> Verdict {
+    in_child(|| {
+        let Some(subject) = subject.take() else {
+            return Err("no word".into());
+        };
+        match subject.line.signalled_by_others(2) {
+            Err(error) if error.kind() == ErrorKind::MadeBeforeFork => Ok(()),
+            other => Err(format!("a promise by the child: {other:?}")),
+        }
+    })
 }
 
 /// Others write 8, while 7 is a held signal of a queue. The word stays as it is.

@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use syncline::Error;
+use syncline::clock::HostClock;
 use syncline::cuda::{self, sys};
 
 use super::super::WORDS;
@@ -306,13 +307,17 @@ fn traced(world: &World<Equipped>) -> Verdict {
     let [ready, done] = lines(world, ["ready", "done"])?;
     let (queue, native) = cuda_queue(world, "captured")?;
     let right = world.right_queue("right")?;
+    let stall = Stall::released();
     let mut slotted = Slotted::begin(world, &native)?;
     let wait = slotted.wait(&ready)?;
+    slotted.stall(&stall)?;
     let signal = slotted.signal(&done)?;
     let graph = slotted.end()?;
     let trace = syncline::trace::Trace::new();
     trace.follow(queue.library())?;
+    let mut released = Vec::new();
     for value in 1..=LAUNCHES {
+        stall.hold();
         // Every other launch is held first.
         let is_held = value % 2 == 0;
         if !is_held {
@@ -327,15 +332,34 @@ fn traced(world: &World<Equipped>) -> Verdict {
         if is_held {
             right.submit(&[], |_| Ok(()), &[ready.signal_at(value)])?;
         }
+        launch.wait_submitted(patience())?;
+        released.push(HostClock::Monotonic.now());
+        stall.release();
         done.at(value).wait(patience())?;
     }
     queue.idle(patience())?;
     let recorded = trace.finish(patience());
-    let tracks = recorded.tracks.iter();
-    let count: usize = tracks.map(|track| track.submissions.len()).sum();
+    let [track] = recorded.tracks.as_slice() else {
+        return Stop::fail(format!("the trace has {} tracks", recorded.tracks.len()));
+    };
     check!(
-        count == LAUNCHES as usize,
-        "the trace has {count} of {LAUNCHES} launches"
+        track.submissions.len() == released.len(),
+        "the trace has {} of {LAUNCHES} launches",
+        track.submissions.len()
     );
+    for (launch, released) in track.submissions.iter().zip(released) {
+        let (Some(began), Some(ended)) = (launch.began, launch.ended) else {
+            check!(
+                track.untimed.is_some(),
+                "a launch without times: {launch:?}"
+            );
+            continue;
+        };
+        let latest = ended.nanoseconds.saturating_add_unsigned(ended.error);
+        check!(
+            began.nanoseconds <= ended.nanoseconds && latest >= released,
+            "a launch that went on at {released} has other times: {launch:?}"
+        );
+    }
     Ok(())
 }
