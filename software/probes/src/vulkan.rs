@@ -1,5 +1,7 @@
 //! Vulkan's side of external semaphores and memory.
 
+use std::sync::OnceLock;
+
 use ash::{Device, Entry, Instance, khr, vk};
 
 use crate::cuda::*;
@@ -39,17 +41,21 @@ pub(crate) struct Exported {
     pub(crate) memory: vk::DeviceMemory,
 }
 
-/// A semaphore of Vulkan's that CUDA has imported.
+/// A timeline of Vulkan's that CUDA has imported as one.
 pub(crate) struct Imported {
     vulkan: vk::Semaphore,
     pub(crate) cuda: Handle,
 }
 
-impl Imported {
-    pub(crate) fn vulkan(&self) -> vk::Semaphore {
-        self.vulkan
-    }
+/// A timeline of [`vulkan()`]'s that CUDA has imported as one.
+pub(crate) fn timeline() -> Imported {
+    let vulkan = need(vulkan().semaphore(true));
+    let (code, cuda) = import(TIMELINE_FD, self::vulkan().export(vulkan));
+    check(code);
+    Imported { vulkan, cuda }
+}
 
+impl Imported {
     pub(crate) fn signal_code(&self, value: u64, stream: Handle) -> Code {
         signal_semaphores(&self.cuda, &params(value), 1, stream)
     }
@@ -59,11 +65,41 @@ impl Imported {
     }
 
     pub(crate) fn signal(&self, value: u64, stream: Handle) {
-        check(self.signal_code(value, stream))
+        check(self.signal_code(value, stream));
     }
 
     pub(crate) fn wait(&self, value: u64, stream: Handle) {
-        check(self.wait_code(value, stream))
+        check(self.wait_code(value, stream));
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        vulkan().value(self.vulkan)
+    }
+
+    pub(crate) fn signal_host(&self, value: u64) -> Result<(), String> {
+        let info = vk::SemaphoreSignalInfo::default()
+            .semaphore(self.vulkan)
+            .value(value);
+        // SAFETY: a live timeline of this device.
+        let result = unsafe { vulkan().device.signal_semaphore(&info) };
+        result.map_err(|result| failed("vkSignalSemaphore", result))
+    }
+
+    /// Waits on the host for at most a second.
+    pub(crate) fn wait_host(&self, value: u64) -> i32 {
+        let (semaphores, values) = ([self.vulkan], [value]);
+        let info = vk::SemaphoreWaitInfo::default()
+            .semaphores(&semaphores)
+            .values(&values);
+        // SAFETY: live timelines of this device.
+        match unsafe { vulkan().device.wait_semaphores(&info, 1_000_000_000) } {
+            Ok(()) => 0,
+            Err(result) => result.as_raw(),
+        }
+    }
+
+    pub(crate) fn destroy_vulkan(&self) {
+        vulkan().destroy(self.vulkan);
     }
 }
 
@@ -171,6 +207,12 @@ impl Listed {
     }
 }
 
+/// The device of this process's question.
+pub(crate) fn vulkan() -> &'static Vulkan {
+    static DEVICE: OnceLock<Vulkan> = OnceLock::new();
+    DEVICE.get_or_init(Vulkan::open)
+}
+
 impl Vulkan {
     /// Answers [`NONE`], if no device is the CUDA device, or the device exports nothing.
     pub(crate) fn open() -> Self {
@@ -213,14 +255,6 @@ impl Vulkan {
         })
     }
 
-    /// A timeline that CUDA has imported as one.
-    pub(crate) fn imported_timeline(&self) -> Imported {
-        let vulkan = need(self.semaphore(true));
-        let (code, cuda) = import(TIMELINE_FD, self.export(vulkan));
-        check(code);
-        Imported { vulkan, cuda }
-    }
-
     pub(crate) fn destroy(&self, semaphore: vk::Semaphore) {
         // SAFETY: of this device, and not used by a queue of it.
         unsafe { self.device.destroy_semaphore(semaphore, None) };
@@ -231,28 +265,6 @@ impl Vulkan {
         must("vkGetSemaphoreCounterValue", unsafe {
             self.device.get_semaphore_counter_value(semaphore)
         })
-    }
-
-    pub(crate) fn signal_host(&self, semaphore: vk::Semaphore, value: u64) -> Result<(), String> {
-        let info = vk::SemaphoreSignalInfo::default()
-            .semaphore(semaphore)
-            .value(value);
-        // SAFETY: a live timeline of this device.
-        unsafe { self.device.signal_semaphore(&info) }
-            .map_err(|result| failed("vkSignalSemaphore", result))
-    }
-
-    /// Waits on the host for at most a second.
-    pub(crate) fn wait_host(&self, semaphore: vk::Semaphore, value: u64) -> i32 {
-        let (semaphores, values) = ([semaphore], [value]);
-        let info = vk::SemaphoreWaitInfo::default()
-            .semaphores(&semaphores)
-            .values(&values);
-        // SAFETY: live timelines of this device.
-        match unsafe { self.device.wait_semaphores(&info, 1_000_000_000) } {
-            Ok(()) => 0,
-            Err(result) => result.as_raw(),
-        }
     }
 
     /// Submits a signal of a binary semaphore and waits until it is done.
@@ -335,14 +347,11 @@ impl Vulkan {
         }
     }
 
-    /// How many memory types there are.
-    pub(crate) fn memory_types(&self) -> u32 {
+    pub(crate) fn memory_types(&self) -> Vec<vk::MemoryType> {
+        let instance = &self.instance;
         // SAFETY: a device of this instance.
-        let types = unsafe {
-            self.instance
-                .get_physical_device_memory_properties(self.physical)
-        };
-        types.memory_type_count
+        let all = unsafe { instance.get_physical_device_memory_properties(self.physical) };
+        all.memory_types_as_slice().to_vec()
     }
 
     /// The first of these memory types that is local to the device.
@@ -352,16 +361,10 @@ impl Vulkan {
 
     /// The first of these memory types that has these properties.
     fn type_with(&self, allowed: u32, wanted: vk::MemoryPropertyFlags) -> u32 {
-        // SAFETY: a device of this instance.
-        let types = unsafe {
-            self.instance
-                .get_physical_device_memory_properties(self.physical)
-        };
-        let index = (0..types.memory_type_count).find(|index| {
-            let flags = types.memory_types[*index as usize].property_flags;
-            allowed & (1 << index) != 0 && flags.contains(wanted)
+        let index = (0..).zip(self.memory_types()).find(|(index, kind)| {
+            allowed & (1 << index) != 0 && kind.property_flags.contains(wanted)
         });
-        need(index.ok_or_else(|| "no memory of such a type".into()))
+        need(index.ok_or_else(|| "no memory of such a type".into())).0
     }
 
     /// Imports memory of this size, and fills 64 bytes with [`FILL`], in a buffer at an offset.
@@ -376,16 +379,7 @@ impl Vulkan {
         memory_type: Option<u32>,
     ) -> Result<i32, String> {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(handle);
-        let info = vk::BufferCreateInfo::default()
-            .size(64)
-            .usage(vk::BufferUsageFlags::TRANSFER_DST)
-            .push_next(&mut external);
-        // SAFETY: a valid description.
-        let buffer = unsafe { self.device.create_buffer(&info, None) }
-            .map_err(|result| failed("vkCreateBuffer", result))?;
-        // SAFETY: a live buffer of this device.
-        let needs = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        let (buffer, needs) = self.external_buffer(64);
         let memory_type = match memory_type {
             Some(index) if needs.memory_type_bits & (1 << index) == 0 => {
                 return Err("not for buffers".into());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::{Imported, Vulkan};
+use crate::vulkan::*;
 
 /// A stream that has taken so many takes any number.
 const MOST: usize = 5000;
@@ -100,11 +100,10 @@ const COMMANDS: &[(&str, Command)] = &[
         "external_signal",
         Command {
             prepare: |kit| {
-                let device = Vulkan::open();
-                kit.external = Some((device.imported_timeline(), device));
+                kit.semaphore = Some(timeline());
             },
-            enqueue: |kit, number, stream| match &kit.external {
-                Some((semaphore, _)) => semaphore.signal_code(number as u64 + 1, stream),
+            enqueue: |kit, number, stream| match &kit.semaphore {
+                Some(semaphore) => semaphore.signal_code(number as u64 + 1, stream),
                 None => stop("not asked: no semaphore"),
             },
         },
@@ -147,7 +146,7 @@ struct Kit {
     timed: Handle,
     complete: Handle,
     graph: Handle,
-    external: Option<(Imported, Vulkan)>,
+    semaphore: Option<Imported>,
 }
 
 impl Kit {
@@ -163,7 +162,7 @@ impl Kit {
             timed: event(0),
             complete: event(NO_TIMING),
             graph: memset_graph().1,
-            external: None,
+            semaphore: None,
         };
         record(kit.complete, kit.side);
         check(stream_synchronize(kit.side));

@@ -168,9 +168,7 @@ const QUESTIONS: Questions = &[
         line("status", status(stream));
         line("end", end(stream));
     }),
-    ("end_not_begun", || {
-        answer(end(stream()));
-    }),
+    ("end_not_begun", || answer(end(stream()))),
     ("end_wrong_stream", || {
         let (first, second, event) = (stream(), stream(), event(NO_TIMING));
         begin(first, 0);

@@ -6,15 +6,15 @@
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::{Imported, Vulkan};
+use crate::vulkan::*;
 
 const COUNTS: &[usize] = &[1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 32];
 const LIMIT: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 /// How many streams there are of which one waits.
 const STREAMS: usize = 34;
 
-/// Semaphores that streams wait for, and their device.
-type Semaphores = Option<(Vulkan, Vec<Imported>)>;
+/// Semaphores that streams wait for.
+type Semaphores = Vec<Imported>;
 
 /// How the streams are made, and what keeps all but one waiting until that one has worked.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ const PLAIN: Way = Way {
     is_first: false,
     block: |waiting, _, words| {
         waiting.iter().for_each(|stream| park(*stream, words, 0));
-        None
+        Vec::new()
     },
 };
 /// A kernel spins in each stream.
@@ -42,7 +42,7 @@ const KERNEL: Way = Way {
         // Loaded before anything is parked.
         kernel(c"spin");
         waiting.iter().for_each(|stream| spin(*stream, words, 0));
-        None
+        Vec::new()
     },
     ..PLAIN
 };
@@ -117,14 +117,13 @@ fn wait_for_event(waiting: &[Handle], _: Handle, words: Words) -> Semaphores {
             wait(*stream, event);
         }
     }
-    None
+    Vec::new()
 }
 
 /// Waits for external semaphores, which CUDA signals.
 fn wait_for_semaphores(waiting: &[Handle], signalling: Handle, _: Words) -> Semaphores {
-    let device = Vulkan::open();
     let wait = |stream: &Handle| {
-        let semaphore = device.imported_timeline();
+        let semaphore = timeline();
         semaphore.wait(1, *stream);
         semaphore
     };
@@ -132,7 +131,7 @@ fn wait_for_semaphores(waiting: &[Handle], signalling: Handle, _: Words) -> Sema
     semaphores
         .iter()
         .for_each(|semaphore| semaphore.signal(1, signalling));
-    Some((device, semaphores))
+    semaphores
 }
 
 /// How the streams are made of which the first waits.
@@ -173,7 +172,7 @@ const HELD: &[(&str, Made, Work, Option<&str>)] = &[
     (
         "external",
         PLAINLY,
-        |kit, index, stream| kit.semaphore().signal_code(index as u64 + 1, stream),
+        |kit, index, stream| kit.semaphore.signal_code(index as u64 + 1, stream),
         None,
     ),
     // Each second one has the greatest priority, the first has the least.
@@ -315,10 +314,8 @@ fn signalled(way: Way, count: usize) {
         all.all(|stream| stream_query(*stream) == 0)
     });
     words.store(0, 1);
-    if let Some((device, semaphores)) = semaphores {
-        for semaphore in &semaphores {
-            let _ = device.signal_host(semaphore.vulkan(), 1);
-        }
+    for semaphore in &semaphores {
+        let _ = semaphore.signal_host(1);
     }
     answer(if finished { "finishes" } else { "hangs" });
 }
@@ -329,17 +326,7 @@ struct Kit {
     put: Handle,
     memory: u64,
     event: Handle,
-    external: std::cell::OnceCell<(Imported, Vulkan)>,
-}
-
-impl Kit {
-    fn semaphore(&self) -> &Imported {
-        let (semaphore, _) = self.external.get_or_init(|| {
-            let device = Vulkan::open();
-            (device.imported_timeline(), device)
-        });
-        semaphore
-    }
+    semaphore: std::sync::LazyLock<Imported>,
 }
 
 /// The streams that do not work while one of them waits.
@@ -351,7 +338,7 @@ fn held_up_by(streams: &[Handle], first: usize, work: Work) {
         put: kernel(c"put"),
         memory: alloc(4096),
         event: event(NO_TIMING),
-        external: Default::default(),
+        semaphore: std::sync::LazyLock::new(timeline),
     };
     park(streams[first], kit.words, 0);
     // One after the other, so that a stream is held up by the first only.

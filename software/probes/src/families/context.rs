@@ -25,7 +25,7 @@ fn with_work(call: impl FnOnce() -> Code) {
 
 const QUESTIONS: Questions = &[
     ("release_too_often", || {
-        answer([primary_release(0), primary_release(0), primary_reset(0)]);
+        answer([primary_release(0), primary_release(0), primary_reset(0)])
     }),
     ("stack", || {
         let primary = primary();

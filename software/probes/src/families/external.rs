@@ -6,7 +6,7 @@ use crate::kit::*;
 use ash::vk;
 
 use super::external_memory::import_fd;
-use crate::vulkan::{Imported, OPAQUE_FD, TIMELINE_FD, Vulkan, import, params};
+use crate::vulkan::*;
 
 pub(crate) fn list(all: &mut Probes) {
     all.family("external", QUESTIONS);
@@ -45,7 +45,8 @@ pub(super) fn open(fd: i32) -> &'static str {
 }
 
 /// Uses an import of a kind that may be wrong.
-fn used(device: &Vulkan, timeline: bool, kind: u32) {
+fn used(timeline: bool, kind: u32) {
+    let device = vulkan();
     let (stream, vulkan) = (stream(), need(device.semaphore(timeline)));
     let (code, cuda) = import(kind, device.export(vulkan));
     line("import", code);
@@ -75,18 +76,17 @@ fn used(device: &Vulkan, timeline: bool, kind: u32) {
 
 /// Signals these values one after the other, and shows the value after each.
 fn signals(values: &[u64]) {
-    let (device, stream) = (Vulkan::open(), stream());
-    let semaphore = device.imported_timeline();
+    let (semaphore, stream) = (timeline(), stream());
     for (index, value) in values.iter().enumerate() {
         let codes = [semaphore.signal_code(*value, stream), outcome(stream)];
-        let is = device.value(semaphore.vulkan());
+        let is = semaphore.value();
         line(
             format!("{index}_signal_{value}"),
             format!("{}, value {is}", names(&codes)),
         );
     }
     line("wait_5", [semaphore.wait_code(5, stream), outcome(stream)]);
-    line("host_wait_5", device.wait_host(semaphore.vulkan(), 5));
+    line("host_wait_5", semaphore.wait_host(5));
 }
 
 /// Makes semaphores for export until there is no descriptor for one, and then allows more.
@@ -146,38 +146,33 @@ const QUESTIONS: Questions = &[
         }
     }),
     ("timeline", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let semaphore = device.imported_timeline();
+        let (semaphore, stream) = (timeline(), stream());
         line(
             "signal",
             [semaphore.signal_code(5, stream), outcome(stream)],
         );
-        line("value", device.value(semaphore.vulkan()));
-        line("wait_host", device.wait_host(semaphore.vulkan(), 5));
+        line("value", semaphore.value());
+        line("wait_host", semaphore.wait_host(5));
         line("wait", semaphore.wait_code(7, stream));
         line("waits", !idle(stream));
-        need(device.signal_host(semaphore.vulkan(), 8));
+        need(semaphore.signal_host(8));
         line("then", outcome(stream));
         line("destroy", destroy_semaphore(semaphore.cuda));
     }),
-    ("timeline_as_binary", || {
-        used(&Vulkan::open(), true, OPAQUE_FD)
-    }),
+    ("timeline_as_binary", || used(true, OPAQUE_FD)),
     ("binary", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let (stream, vulkan) = (stream(), need(device.semaphore(false)));
         let (code, cuda) = import(OPAQUE_FD, device.export(vulkan));
         line("import_signalled", code);
         need(device.signal_binary(vulkan));
         let wait = wait_semaphores(&cuda, &params(0), 1, stream);
         line("wait_signalled", [wait, outcome(stream)]);
-        used(&device, false, OPAQUE_FD)
+        used(false, OPAQUE_FD)
     }),
-    ("binary_as_timeline", || {
-        used(&Vulkan::open(), false, TIMELINE_FD)
-    }),
+    ("binary_as_timeline", || used(false, TIMELINE_FD)),
     ("memory_as_semaphore", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         for (what, kind) in [("opaque", OPAQUE_FD), ("timeline", TIMELINE_FD)] {
             let memory = device.exported_memory(65536, true);
             let (code, semaphore) = import(kind, memory.fd);
@@ -195,7 +190,7 @@ const QUESTIONS: Questions = &[
         }
     }),
     ("semaphore_as_memory", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         for (what, timeline) in [("binary", false), ("timeline", true)] {
             for size in [8, 4096, 65536] {
                 let fd = device.export(need(device.semaphore(timeline)));
@@ -222,25 +217,23 @@ const QUESTIONS: Questions = &[
         }
     }),
     ("wait_0", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let semaphore = device.imported_timeline();
+        let (semaphore, stream) = (timeline(), stream());
         answer([semaphore.wait_code(0, stream), outcome(stream)]);
     }),
     // A signal is not visible before the work in front of it.
     ("signal_order", || {
-        let (device, stream, words) = (Vulkan::open(), stream(), Words::new());
-        let semaphore = device.imported_timeline();
+        let (semaphore, stream, words) = (timeline(), stream(), Words::new());
         park(stream, words, 0);
         line("signal", semaphore.signal_code(1, stream));
         pause(200);
-        line("value_while_parked", device.value(semaphore.vulkan()));
+        line("value_while_parked", semaphore.value());
         words.store(0, 1);
         line("then", outcome(stream));
-        line("value", device.value(semaphore.vulkan()));
+        line("value", semaphore.value());
     }),
     ("counts", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let (first, second) = (device.imported_timeline(), device.imported_timeline());
+        let stream = stream();
+        let (first, second) = (timeline(), timeline());
         line(
             "signal_0",
             signal_semaphores(&first.cuda, &params(1), 0, stream),
@@ -252,7 +245,7 @@ const QUESTIONS: Questions = &[
         let (both, values) = ([first.cuda, second.cuda], [params(3), params(4)]);
         let code = signal_semaphores(both.as_ptr(), values.as_ptr(), 2, stream);
         line("signal_2", [code, outcome(stream)]);
-        let read = |semaphore: &Imported| device.value(semaphore.vulkan());
+        let read = |semaphore: &Imported| semaphore.value();
         line("values", format!("{} {}", read(&first), read(&second)));
         line(
             "wait_2",
@@ -264,8 +257,7 @@ const QUESTIONS: Questions = &[
         line("null_handle", signal_semaphores(&0, &params(1), 1, stream));
     }),
     ("destroy_pending_signal", || {
-        let (device, stream, words) = (Vulkan::open(), stream(), Words::new());
-        let semaphore = device.imported_timeline();
+        let (semaphore, stream, words) = (timeline(), stream(), Words::new());
         park(stream, words, 0);
         line("signal", semaphore.signal_code(1, stream));
         let opener = words.open_after(1000);
@@ -273,22 +265,20 @@ const QUESTIONS: Questions = &[
         line("returns_while_parked", words.load(0) == 0);
         let _ = opener.join();
         line("then", outcome(stream));
-        line("value", device.value(semaphore.vulkan()));
+        line("value", semaphore.value());
     }),
     ("destroy_pending_wait", || {
-        let (device, stream, words) = (Vulkan::open(), stream(), Words::new());
-        let semaphore = device.imported_timeline();
+        let (semaphore, stream, words) = (timeline(), stream(), Words::new());
         semaphore.wait(1, stream);
         mark(stream, words, 0);
         line("destroy", destroy_semaphore(semaphore.cuda));
         line("passes", marked_early(words, 0));
-        need(device.signal_host(semaphore.vulkan(), 1));
+        need(semaphore.signal_host(1));
         line("then", outcome(stream));
     }),
     ("vulkan_destroys_first", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let semaphore = device.imported_timeline();
-        device.destroy(semaphore.vulkan());
+        let (semaphore, stream) = (timeline(), stream());
+        semaphore.destroy_vulkan();
         line(
             "signal",
             [semaphore.signal_code(1, stream), outcome(stream)],
@@ -297,7 +287,7 @@ const QUESTIONS: Questions = &[
         line("destroy", destroy_semaphore(semaphore.cuda));
     }),
     ("import_twice", || {
-        let (device, stream) = (Vulkan::open(), stream());
+        let (device, stream) = (vulkan(), stream());
         let vulkan = need(device.semaphore(true));
         let (first, one) = import(TIMELINE_FD, device.export(vulkan));
         let (second, two) = import(TIMELINE_FD, device.export(vulkan));
@@ -320,7 +310,7 @@ const QUESTIONS: Questions = &[
     }),
     // Whether the descriptor is still open after a successful import.
     ("fd_after_import", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let fd = device.export(need(device.semaphore(true)));
         let (code, _) = import(TIMELINE_FD, fd);
         line("semaphore", format!("{code}, open: {}", open(fd)));
@@ -329,9 +319,8 @@ const QUESTIONS: Questions = &[
         line("memory", format!("{code}, open: {}", open(memory.fd)));
     }),
     ("wait_flags", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let semaphore = device.imported_timeline();
-        need(device.signal_host(semaphore.vulkan(), 1));
+        let (semaphore, stream) = (timeline(), stream());
+        need(semaphore.signal_host(1));
         for flags in [1, 2, 4, 1 << 31] {
             let mut with = params(1);
             // The flags stand behind 72 bytes.
@@ -341,8 +330,8 @@ const QUESTIONS: Questions = &[
         }
     }),
     ("no_current", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let (semaphore, other) = (device.imported_timeline(), need(device.semaphore(true)));
+        let (device, stream) = (vulkan(), stream());
+        let (semaphore, other) = (timeline(), need(device.semaphore(true)));
         let memory = device.exported_memory(65536, true);
         current(0);
         line(
@@ -356,20 +345,19 @@ const QUESTIONS: Questions = &[
     }),
     // Vulkan's host signals less than the value while CUDA waits.
     ("host_signal_lower", || {
-        let (device, stream) = (Vulkan::open(), stream());
-        let semaphore = device.imported_timeline();
-        need(device.signal_host(semaphore.vulkan(), 9));
-        let lower = device.signal_host(semaphore.vulkan(), 5);
+        let (semaphore, stream) = (timeline(), stream());
+        need(semaphore.signal_host(9));
+        let lower = semaphore.signal_host(5);
         line("lower", lower.err().unwrap_or_else(|| "0".into()));
-        line("value", device.value(semaphore.vulkan()));
+        line("value", semaphore.value());
         line("wait_7", semaphore.wait_code(7, stream));
         line("waits", !idle(stream));
-        need(device.signal_host(semaphore.vulkan(), 10));
+        need(semaphore.signal_host(10));
         line("then", outcome(stream));
     }),
     // Runs out of descriptors while Vulkan makes semaphores, and destroys one of them afterwards.
     ("descriptors_out_then_destroy", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let all = make_until_refused(&device);
         line("raised", shown(&device.semaphore(true)));
         let one = need(all.first().ok_or_else(|| "no semaphore was made".into()));
@@ -378,7 +366,7 @@ const QUESTIONS: Questions = &[
     }),
     // Runs out of descriptors while Vulkan makes semaphores, and opens a second device afterwards.
     ("descriptors_out_then_open", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         make_until_refused(&device);
         line("raised", shown(&device.semaphore(true)));
         line("second", shown(&Vulkan::open().semaphore(true)));
@@ -386,9 +374,9 @@ const QUESTIONS: Questions = &[
     }),
     // Signals behind a kernel that faults, and in a stream that is parked meanwhile.
     ("after_fault", || {
-        let (device, words) = (Vulkan::open(), Words::new());
+        let words = Words::new();
         let (faulty, parked) = (stream(), stream());
-        let (behind, beside) = (device.imported_timeline(), device.imported_timeline());
+        let (behind, beside) = (timeline(), timeline());
         let put = kernel(c"put");
         park(parked, words, 0);
         beside.signal(1, parked);
@@ -397,14 +385,14 @@ const QUESTIONS: Questions = &[
         line("synchronize", stream_synchronize(faulty));
         words.store(0, 1);
         pause(500);
-        line("value_behind", device.value(behind.vulkan()));
-        line("value_beside", device.value(beside.vulkan()));
+        line("value_behind", behind.value());
+        line("value_beside", beside.value());
         line("signal_then", behind.signal_code(1, parked));
         line("wait_then", behind.wait_code(1, parked));
         line("destroy", destroy_semaphore(behind.cuda));
-        line("value_end", device.value(behind.vulkan()));
-        need(device.signal_host(behind.vulkan(), 3));
-        line("value_host", device.value(behind.vulkan()));
+        line("value_end", behind.value());
+        need(behind.signal_host(3));
+        line("value_host", behind.value());
     }),
     ("signal_lower", || signals(&[9, 5, 6])),
     ("signal_same", || signals(&[5, 5])),

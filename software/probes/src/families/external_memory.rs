@@ -4,7 +4,7 @@ use super::external::{fds, open};
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::{FILL, OPAQUE_FD, Vulkan};
+use crate::vulkan::*;
 
 pub(crate) fn list(all: &mut Probes) {
     all.family("external", QUESTIONS);
@@ -44,7 +44,7 @@ const QUESTIONS: Questions = &[
         line("context", ctx_synchronize());
     }),
     ("memory", || {
-        let (device, stream) = (Vulkan::open(), stream());
+        let (device, stream) = (vulkan(), stream());
         let exported = device.exported_memory(65536, true);
         let again = device.export_memory(exported.memory);
         line("size", exported.size);
@@ -67,7 +67,7 @@ const QUESTIONS: Questions = &[
         line("destroy", [destroy_memory(one), destroy_memory(two)]);
     }),
     ("memory_sizes", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         for (kind, dedicated) in [("dedicated", true), ("plain", false)] {
             for flags in 0..=2 {
                 let exported = device.exported_memory(65536, dedicated);
@@ -98,7 +98,7 @@ const QUESTIONS: Questions = &[
         line("context", ctx_synchronize());
     }),
     ("memory_ranges", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let exported = device.exported_memory(1 << 20, true);
         let (code, memory) = import_fd(exported.fd, exported.size, 1);
         check(code);
@@ -128,7 +128,7 @@ const QUESTIONS: Questions = &[
     }),
     // Memory that no buffer has for itself: parts of it are mapped.
     ("memory_arena", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let exported = device.exported_memory(1 << 20, false);
         let (code, memory) = import_fd(exported.fd, exported.size, 0);
         check(code);
@@ -156,7 +156,7 @@ const QUESTIONS: Questions = &[
     }),
     // Memory with `VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT`, imported by both APIs.
     ("memory_with_addresses", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let exported = device.addressed_memory(1 << 20);
         let again = device.export_memory(exported.memory);
         let (code, memory) = import_fd(exported.fd, exported.size, 0);
@@ -171,7 +171,7 @@ const QUESTIONS: Questions = &[
         line("fill", format!("{code} {read}, {filled} words"));
     }),
     ("memory_destroy_mapped", || {
-        let (device, stream) = (Vulkan::open(), stream());
+        let (device, stream) = (vulkan(), stream());
         let exported = device.exported_memory(65536, true);
         let (code, memory) = import_fd(exported.fd, exported.size, 1);
         check(code);
@@ -186,7 +186,7 @@ const QUESTIONS: Questions = &[
         line("context", ctx_synchronize());
     }),
     ("memory_destroy_used", || {
-        let (device, stream, words) = (Vulkan::open(), stream(), Words::new());
+        let (device, stream, words) = (vulkan(), stream(), Words::new());
         let exported = device.exported_memory(65536, true);
         let (code, memory) = import_fd(exported.fd, exported.size, 1);
         check(code);
@@ -203,7 +203,7 @@ const QUESTIONS: Questions = &[
         line("then", outcome(stream));
     }),
     ("memory_free_twice", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let exported = device.exported_memory(65536, true);
         let (code, memory) = import_fd(exported.fd, exported.size, 1);
         check(code);

@@ -4,7 +4,7 @@ use super::external_memory::import_fd;
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::{TIMELINE_FD, import};
+use crate::vulkan::*;
 
 /// A kernel and the parameters that cause a fault. It may use 4096 bytes of memory.
 type Fault = fn(u64) -> (Handle, Vec<u64>);

@@ -3,7 +3,7 @@
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::Vulkan;
+use crate::vulkan::*;
 
 pub(crate) fn list(all: &mut Probes) {
     all.family("graph", QUESTIONS);
@@ -193,8 +193,7 @@ const QUESTIONS: Questions = &[
         answer([code, finished]);
     }),
     ("semaphore_nodes", || {
-        let device = Vulkan::open();
-        let (semaphore, stream) = (device.imported_timeline(), stream());
+        let (semaphore, stream) = (timeline(), stream());
         let (graph, exec) = capture(|stream| {
             semaphore.wait(1, stream);
             semaphore.signal(2, stream)
@@ -202,11 +201,11 @@ const QUESTIONS: Questions = &[
         line("kinds", super::capture::kinds(graph));
         line("launch", graph_launch(exec, stream));
         line("waits", !idle(stream));
-        need(device.signal_host(semaphore.vulkan(), 1));
+        need(semaphore.signal_host(1));
         line("then", outcome(stream));
-        line("value", device.value(semaphore.vulkan()));
+        line("value", semaphore.value());
         line("again", [graph_launch(exec, stream), outcome(stream)]);
-        line("value_again", device.value(semaphore.vulkan()));
+        line("value_again", semaphore.value());
     }),
     ("launch_during_capture", || {
         let ((_, exec), stream, other) = (memset_graph(), stream(), stream());

@@ -137,7 +137,7 @@ const QUESTIONS: Questions = &[
         line("free", mem_free_host(memory));
     }),
     ("unregister_unknown", || {
-        answer([mem_host_unregister(pages(1)), mem_host_unregister(0)]);
+        answer([mem_host_unregister(pages(1)), mem_host_unregister(0)])
     }),
     ("pointer_unknown", || {
         let mut pointer = 7;

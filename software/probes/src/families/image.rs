@@ -9,7 +9,7 @@ use crate::kit::*;
 use ash::vk;
 
 use super::external_memory::{import_fd, map};
-use crate::vulkan::{Shape, SharedImage, Vulkan};
+use crate::vulkan::*;
 
 /// `CU_AD_FORMAT_*`, and the number of channels.
 type Format = (u32, u32);
@@ -124,13 +124,23 @@ impl Question {
         self
     }
 
+    fn attachment(self) -> Self {
+        let usage = vk::ImageUsageFlags::COLOR_ATTACHMENT;
+        self.usage(usage).flags(SURFACE | COLOUR)
+    }
+
+    fn depth(self, flags: u32) -> Self {
+        let usage = vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
+        self.usage(usage).flags(flags)
+    }
+
     fn blocks(mut self, bytes: usize) -> Self {
         (self.shape.block, self.shape.extent) = ((bytes, 4), [64, 36, 1]);
         self
     }
 
-    fn behind_buffer(mut self, bytes: u64) -> Self {
-        self.shape.offset = bytes;
+    fn behind_buffer(mut self) -> Self {
+        self.shape.offset = 0x1_0000;
         self
     }
 
@@ -147,11 +157,12 @@ impl Question {
 
 pub(crate) fn list(all: &mut Probes) {
     use vk::Format as F;
-    let (attachment, storage) = (
-        vk::ImageUsageFlags::COLOR_ATTACHMENT,
-        vk::ImageUsageFlags::STORAGE,
-    );
-    let depth = vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
+    let attachment = vk::ImageUsageFlags::COLOR_ATTACHMENT;
+    let storage = vk::ImageUsageFlags::STORAGE;
+    let row = rgba8().extent(1, [61, 1, 1]);
+    let volume = rgba8().extent(3, [61, 37, 5]);
+    let (d32, d16) = (plain(F::D32_SFLOAT, 4, FLOAT), plain(F::D16_UNORM, 2, U16));
+    let a2b10g10r10 = F::A2B10G10R10_UNORM_PACK32;
     let questions = [
         ("plain", rgba8()),
         ("large", rgba8().extent(2, [515, 259, 1])),
@@ -160,28 +171,16 @@ pub(crate) fn list(all: &mut Probes) {
         ("levels_and_layers", rgba8().levels(4).layers(3)),
         ("two_levels_and_layers", rgba8().levels(2).layers(2)),
         ("linear", rgba8().linear()),
-        (
-            "attachment",
-            rgba8().usage(attachment).flags(SURFACE | COLOUR),
-        ),
+        ("attachment", rgba8().attachment()),
         ("attachment_unsaid", rgba8().usage(attachment)),
         ("storage", rgba8().usage(storage)),
         ("one_dimension", rgba8().extent(1, [64, 1, 1])),
-        ("one_dimension_odd", rgba8().extent(1, [61, 1, 1])),
-        (
-            "one_dimension_levels",
-            rgba8().extent(1, [61, 1, 1]).levels(4),
-        ),
-        (
-            "one_dimension_layers",
-            rgba8().extent(1, [61, 1, 1]).layers(3),
-        ),
-        ("three_dimensions", rgba8().extent(3, [61, 37, 5])),
+        ("one_dimension_odd", row),
+        ("one_dimension_levels", row.levels(4)),
+        ("one_dimension_layers", row.layers(3)),
+        ("three_dimensions", volume),
         ("three_dimensions_even", rgba8().extent(3, [64, 32, 16])),
-        (
-            "three_dimensions_levels",
-            rgba8().extent(3, [61, 37, 5]).levels(3),
-        ),
+        ("three_dimensions_levels", volume.levels(3)),
         (
             "three_dimensions_float4",
             plain(F::R32G32B32A32_SFLOAT, 16, FLOAT4).extent(3, [31, 17, 9]),
@@ -190,10 +189,7 @@ pub(crate) fn list(all: &mut Probes) {
         ("cube_levels", rgba8().cube(6).levels(4)),
         ("cubes", rgba8().cube(12)),
         ("cube_as_layers", rgba8().cube(6).flags(SURFACE | LAYERED)),
-        (
-            "four_samples",
-            rgba8().samples(4).usage(attachment).flags(SURFACE | COLOUR),
-        ),
+        ("four_samples", rgba8().samples(4).attachment()),
         ("r8", plain(F::R8_UNORM, 1, U8)),
         ("r16", plain(F::R16_UINT, 2, U16)),
         ("bgra8", plain(F::B8G8R8A8_UNORM, 4, U8X4)),
@@ -208,26 +204,14 @@ pub(crate) fn list(all: &mut Probes) {
             plain(F::R8G8B8A8_UNORM, 4, U32).levels(4),
         ),
         ("u32_as_rgba8", plain(F::R32_UINT, 4, U8X4)),
-        ("a2b10g10r10", plain(F::A2B10G10R10_UNORM_PACK32, 4, U32)),
-        (
-            "a2b10g10r10_native",
-            plain(F::A2B10G10R10_UNORM_PACK32, 4, UNORM_101010_2),
-        ),
+        ("a2b10g10r10", plain(a2b10g10r10, 4, U32)),
+        ("a2b10g10r10_native", plain(a2b10g10r10, 4, UNORM_101010_2)),
         ("b10g11r11", plain(F::B10G11R11_UFLOAT_PACK32, 4, U32)),
-        ("d32", plain(F::D32_SFLOAT, 4, FLOAT).usage(depth)),
-        (
-            "d32_depth",
-            plain(F::D32_SFLOAT, 4, FLOAT).usage(depth).flags(DEPTH),
-        ),
-        (
-            "d32_unflagged",
-            plain(F::D32_SFLOAT, 4, FLOAT).usage(depth).flags(0),
-        ),
-        ("d16", plain(F::D16_UNORM, 2, U16).usage(depth)),
-        (
-            "d16_depth",
-            plain(F::D16_UNORM, 2, U16).usage(depth).flags(DEPTH),
-        ),
+        ("d32", d32.depth(SURFACE)),
+        ("d32_depth", d32.depth(DEPTH)),
+        ("d32_unflagged", d32.depth(0)),
+        ("d16", d16.depth(SURFACE)),
+        ("d16_depth", d16.depth(DEPTH)),
         ("bc1", compressed(F::BC1_RGBA_UNORM_BLOCK, 8, BC1)),
         (
             "bc1_levels",
@@ -265,7 +249,7 @@ pub(crate) fn list(all: &mut Probes) {
             "levels_and_layers_even",
             rgba8().levels(4).layers(6).extent(2, [64, 64, 1]),
         ),
-        ("behind_buffer", rgba8().behind_buffer(0x1_0000)),
+        ("behind_buffer", rgba8().behind_buffer()),
     ];
     all.each("image", &questions, exchange);
     access::list(all);
@@ -274,16 +258,15 @@ pub(crate) fn list(all: &mut Probes) {
 
 /// Maps the image as arrays, and writes and reads all texels on both sides.
 fn exchange(question: Question) {
-    let device = Vulkan::open();
-    let mut image = device.shared_image(question.shape);
+    let mut image = vulkan().shared_image(question.shape);
     line("memory", format!("~{} bytes", image.size));
     let (places, size) = question.shape.places();
     // Whether Vulkan reads what it writes. No copy writes an image of several samples.
     let has_copies = question.shape.samples == 1;
     if has_copies {
         let texels = texels(&question.shape, size, 3);
-        device.write_image(&mut image, &texels);
-        let seen = device.read_image(&mut image);
+        image.write(&texels);
+        let seen = image.read();
         line("alone", compared(&image, 0, &texels, &seen));
     }
     let memory = imported(&image);
@@ -303,13 +286,13 @@ fn exchange(question: Question) {
         pointer
     };
     let texels = texels(&question.shape, size, 1);
-    device.write_image(&mut image, &texels);
+    image.write(&texels);
     let mut seen = vec![0; size];
     let code = copy(&image, array, &places, &mut seen, false);
     line("to_cuda", compared(&image, code, &texels, &seen));
     let mut texels = self::texels(&question.shape, size, 2);
     let code = copy(&image, array, &places, &mut texels, true);
-    let seen = device.read_image(&mut image);
+    let seen = image.read();
     line("to_vulkan", compared(&image, code, &texels, &seen));
     if !buffer.is_empty() {
         let mut seen = vec![0; buffer.len()];

@@ -140,10 +140,10 @@ const QUESTIONS: Questions = &[
         answer([code, ipc_open_event_handle(&mut 0, handle)]);
     }),
     ("open_zeros", || {
-        answer(ipc_open_event_handle(&mut 0, EventHandle([0; 64])));
+        answer(ipc_open_event_handle(&mut 0, EventHandle([0; 64])))
     }),
     ("open_ones", || {
-        answer(ipc_open_event_handle(&mut 0, EventHandle([0xff; 64])));
+        answer(ipc_open_event_handle(&mut 0, EventHandle([0xff; 64])))
     }),
     ("open_counting", || {
         let mut bytes = [0; 64];

@@ -68,9 +68,7 @@ const QUESTIONS: Questions = &[
             third.wrapping_sub(second).cast_signed()
         ));
     }),
-    ("free_null", || {
-        answer([mem_free(0), mem_free_host(0)]);
-    }),
+    ("free_null", || answer([mem_free(0), mem_free_host(0)])),
     ("free_middle", || {
         let pointer = alloc(4096);
         answer([

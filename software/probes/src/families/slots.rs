@@ -5,7 +5,7 @@ use crate::harness::*;
 use crate::kit::*;
 use std::time::Instant;
 
-use crate::vulkan::{Imported, Vulkan, params};
+use crate::vulkan::*;
 
 pub(crate) fn list(all: &mut Probes) {
     all.family("slot", QUESTIONS);
@@ -92,8 +92,7 @@ fn median(mut call: impl FnMut(u64)) -> String {
 const QUESTIONS: Questions = &[
     // What `cuStreamGetCaptureInfo` tells before and after each command.
     ("told", || {
-        let device = Vulkan::open();
-        let semaphore = device.imported_timeline();
+        let semaphore = timeline();
         let (graph, _) = capture(|stream| {
             line("empty", nodes(stream).len());
             semaphore.wait(1, stream);
@@ -112,8 +111,7 @@ const QUESTIONS: Questions = &[
         line("after", super::capture::kinds(graph));
     }),
     ("values", || {
-        let device = Vulkan::open();
-        let (semaphore, stream, mut signal) = (device.imported_timeline(), stream(), 0);
+        let (semaphore, stream, mut signal) = (timeline(), stream(), 0);
         let (_, exec) = capture(|stream| {
             semaphore.signal(0, stream);
             signal = node(stream);
@@ -124,21 +122,20 @@ const QUESTIONS: Questions = &[
                 graph_launch(exec, stream),
                 outcome(stream),
             ];
-            let seen = device.value(semaphore.vulkan());
+            let seen = semaphore.value();
             line(value, format!("{} {seen}", names(&codes)));
         }
     }),
     // Whether a change reaches a launch that is in flight.
     ("in_flight", || {
-        let device = Vulkan::open();
-        let (semaphore, stream, words) = (device.imported_timeline(), stream(), Words::new());
+        let (semaphore, stream, words) = (timeline(), stream(), Words::new());
         let (signal, exec) = signal_between(&semaphore, words);
         for value in [1, 2] {
             let set = set_signal(exec, signal, &semaphore, value);
             line(value, [set, graph_launch(exec, stream)]);
         }
         words.store(0, 1);
-        let value = || device.value(semaphore.vulkan());
+        let value = || semaphore.value();
         line("begun", within(1000, || value() > 0));
         line("first", value());
         // While the first launch runs.
@@ -150,8 +147,7 @@ const QUESTIONS: Questions = &[
         line("value", value());
     }),
     ("wait_in_flight", || {
-        let device = Vulkan::open();
-        let (semaphore, stream, words) = (device.imported_timeline(), stream(), Words::new());
+        let (semaphore, stream, words) = (timeline(), stream(), Words::new());
         let mut wait = 0;
         let (_, exec) = capture(|stream| {
             semaphore.wait(0, stream);
@@ -163,16 +159,15 @@ const QUESTIONS: Questions = &[
             line(value, [set, graph_launch(exec, stream)]);
         }
         line("passes", marked_early(words, 0));
-        need(device.signal_host(semaphore.vulkan(), 1));
+        need(semaphore.signal_host(1));
         line("first", marked(words, 0));
         line("second_waits", !idle(stream));
-        need(device.signal_host(semaphore.vulkan(), 5));
+        need(semaphore.signal_host(5));
         line("then", outcome(stream));
     }),
     // Whether others see the signal while the rest of the graph has not executed.
     ("middle", || {
-        let device = Vulkan::open();
-        let (semaphore, launching) = (device.imported_timeline(), stream());
+        let (semaphore, launching) = (timeline(), stream());
         let (words, other) = (Words::new(), stream());
         let (signal, exec) = signal_between(&semaphore, words);
         words.store(0, 1);
@@ -181,15 +176,14 @@ const QUESTIONS: Questions = &[
         semaphore.wait(7, other);
         mark(other, words, 2);
         line("other_stream", marked(words, 2));
-        line("host", device.wait_host(semaphore.vulkan(), 7));
+        line("host", semaphore.wait_host(7));
         line("still_runs", stream_query(launching));
         words.store(1, 1);
         line("then", outcome(launching));
     }),
     // Whether a node takes another semaphore than that of the capture.
     ("other_semaphore", || {
-        let device = Vulkan::open();
-        let (semaphore, other) = (device.imported_timeline(), device.imported_timeline());
+        let (semaphore, other) = (timeline(), timeline());
         let (stream, mut signal) = (stream(), 0);
         let (_, exec) = capture(|stream| {
             semaphore.signal(0, stream);
@@ -201,12 +195,11 @@ const QUESTIONS: Questions = &[
             outcome(stream),
         ];
         line("codes", codes);
-        line("captured", device.value(semaphore.vulkan()));
-        line("other", device.value(other.vulkan()));
+        line("captured", semaphore.value());
+        line("other", other.value());
     }),
     ("wrong", || {
-        let device = Vulkan::open();
-        let (semaphore, mut signal, mut wait) = (device.imported_timeline(), 0, 0);
+        let (semaphore, mut signal, mut wait) = (timeline(), 0, 0);
         let (_, exec) = capture(|stream| {
             semaphore.wait(0, stream);
             wait = node(stream);
@@ -235,8 +228,7 @@ const QUESTIONS: Questions = &[
     }),
     // Changes after the original graph was destroyed. The documentation forbids it.
     ("graph_gone", || {
-        let device = Vulkan::open();
-        let (semaphore, stream, mut signal) = (device.imported_timeline(), stream(), 0);
+        let (semaphore, stream, mut signal) = (timeline(), stream(), 0);
         let (graph, exec) = capture(|stream| {
             semaphore.signal(0, stream);
             signal = node(stream);
@@ -244,7 +236,7 @@ const QUESTIONS: Questions = &[
         line("set", set_signal(exec, signal, &semaphore, 3));
         line("destroy", graph_destroy(graph));
         line("launch", [graph_launch(exec, stream), outcome(stream)]);
-        line("value", device.value(semaphore.vulkan()));
+        line("value", semaphore.value());
     }),
     ("events", || {
         let (words, stream, mut place) = (Words::new(), stream(), 0);
@@ -360,8 +352,7 @@ const QUESTIONS: Questions = &[
     }),
     // What a change costs, and a launch with such nodes beside one without.
     ("cost", || {
-        let device = Vulkan::open();
-        let (waited, signalled) = (device.imported_timeline(), device.imported_timeline());
+        let (waited, signalled) = (timeline(), timeline());
         let (words, launching) = (Words::new(), stream());
         let (first, second) = (event(NO_TIMING), event(NO_TIMING));
         let idle = |exec| {

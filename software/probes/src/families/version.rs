@@ -53,7 +53,7 @@ const BARE: Questions = &[
         line("thread_exchange", thread_exchange(&mut 0));
     }),
     ("init", || {
-        answer([init(1), init(0), init(0), init(u32::MAX)]);
+        answer([init(1), init(0), init(0), init(u32::MAX)])
     }),
     ("driver", || {
         let mut version = 0;

@@ -5,7 +5,7 @@ use super::external_memory::{import_fd, map};
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::{FILL, Vulkan};
+use crate::vulkan::*;
 
 /// The granularity of an H200.
 const GRANULE: usize = 2 << 20;
@@ -385,7 +385,7 @@ const QUESTIONS: Questions = &[
         line("then", outcome(stream));
     }),
     ("vulkan_as_shareable", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let exported = device.exported_memory(GRANULE as u64, false);
         let mut handle = 0;
         let code = mem_import(&mut handle, exported.fd as usize, FD);
@@ -393,7 +393,7 @@ const QUESTIONS: Questions = &[
         line("context", ctx_synchronize());
     }),
     ("to_vulkan", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let handle = create(GRANULE);
         let (address, size) = (mapped(handle, GRANULE), GRANULE as u64);
         for offset in [0, 65536, size / 2 + 256, size - 65536] {
@@ -411,7 +411,7 @@ const QUESTIONS: Questions = &[
         line("afterwards", need(device.fill_imported(fd, size, 0, None)));
     }),
     ("to_vulkan_sizes", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let handle = create(4 * GRANULE);
         for size in [2 * GRANULE, 4 * GRANULE, 8 * GRANULE] {
             let code = need(device.fill_imported(exported(handle), size as u64, 0, None));
@@ -419,10 +419,10 @@ const QUESTIONS: Questions = &[
         }
     }),
     ("to_vulkan_types", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let handle = create(GRANULE);
         let (address, size) = (mapped(handle, GRANULE), GRANULE as u64);
-        for index in 0..device.memory_types() {
+        for index in 0..device.memory_types().len() as u32 {
             let before = [1_u32; 16];
             let from = &raw const before as usize;
             check(memcpy_htod(address, from, 64));
@@ -439,7 +439,7 @@ const QUESTIONS: Questions = &[
     }),
     // What files the descriptors of both APIs are.
     ("files", || {
-        let device = Vulkan::open();
+        let device = vulkan();
         let vulkan = device.exported_memory(GRANULE as u64, false).fd;
         for (what, fd) in [("cuda", exported(create(GRANULE))), ("vulkan", vulkan)] {
             // SAFETY: a structure of integers, for which zeroes are valid.

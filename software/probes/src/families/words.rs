@@ -240,9 +240,10 @@ const QUESTIONS: Questions = &[
                 stream_wait_value32(stream, memory, value, flags),
             ];
             let goes = within(200, || stream_query(stream) == 0);
-            // Lets it go.
+            // Lets it go, before the next case writes.
             let other = self::stream();
             stream_write_value32(other, memory, value, 0);
+            stream_synchronize(other);
             line(what, format!("{} {}", names(&codes), yes(goes)));
         }
     }),

@@ -2,7 +2,7 @@
 
 use ash::vk;
 
-use super::{Vulkan, must};
+use super::{Vulkan, must, vulkan};
 use crate::kit::need;
 
 /// What an image is like.
@@ -202,25 +202,28 @@ impl Vulkan {
         };
         (buffer, mapped.cast())
     }
+}
 
+impl SharedImage {
     /// Writes all levels, and releases the image to CUDA.
-    pub(crate) fn write_image(&self, image: &mut SharedImage, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         // SAFETY: the buffer has this many bytes, and no queue uses it.
-        unsafe { image.mapped.copy_from(bytes.as_ptr(), bytes.len()) };
-        self.copy_image(image, true)
+        unsafe { self.mapped.copy_from(bytes.as_ptr(), bytes.len()) };
+        self.copy(true);
     }
 
     /// Acquires the image from CUDA, and reads all levels.
-    pub(crate) fn read_image(&self, image: &mut SharedImage) -> Vec<u8> {
-        self.copy_image(image, false);
-        let mut bytes = vec![0; image.shape.places().1];
+    pub(crate) fn read(&mut self) -> Vec<u8> {
+        self.copy(false);
+        let mut bytes = vec![0; self.shape.places().1];
         // SAFETY: the buffer has this many bytes, and no queue uses it.
-        unsafe { bytes.as_mut_ptr().copy_from(image.mapped, bytes.len()) };
+        unsafe { bytes.as_mut_ptr().copy_from(self.mapped, bytes.len()) };
         bytes
     }
 
-    fn copy_image(&self, image: &mut SharedImage, writes: bool) {
-        let (shape, general) = (image.shape, vk::ImageLayout::GENERAL);
+    fn copy(&mut self, writes: bool) {
+        let device = &vulkan().device;
+        let (shape, general) = (self.shape, vk::ImageLayout::GENERAL);
         let (places, _) = shape.places();
         let regions: Vec<_> = (0..shape.levels)
             .zip(places)
@@ -250,7 +253,7 @@ impl Vulkan {
                 .new_layout(general)
                 .src_queue_family_index(from)
                 .dst_queue_family_index(to)
-                .image(image.raw)
+                .image(self.raw)
                 .subresource_range(vk::ImageSubresourceRange {
                     aspect_mask: shape.aspect(),
                     base_mip_level: 0,
@@ -260,37 +263,36 @@ impl Vulkan {
                 })
         };
         let ignored = vk::QUEUE_FAMILY_IGNORED;
-        let acquire = match image.layout == general {
+        let acquire = match self.layout == general {
             true => barrier(general, vk::QUEUE_FAMILY_EXTERNAL, 0),
-            false => barrier(image.layout, ignored, ignored),
+            false => barrier(self.layout, ignored, ignored),
         };
         let release = barrier(general, 0, vk::QUEUE_FAMILY_EXTERNAL);
-        need(self.run(|commands| {
+        need(vulkan().run(|commands| {
             let all = vk::PipelineStageFlags::ALL_COMMANDS;
             let pass = |barrier| {
                 let (none, barriers) = (vk::DependencyFlags::empty(), [barrier]);
-                // SAFETY: a command buffer in recording, and a live image.
+                // SAFETY: a command buffer in recording, and a live self.
                 unsafe {
-                    self.device
-                        .cmd_pipeline_barrier(commands, all, all, none, &[], &[], &barriers);
+                    device.cmd_pipeline_barrier(commands, all, all, none, &[], &[], &barriers);
                 }
             };
             pass(acquire);
             // SAFETY: as above. The regions lie within the image and the buffer.
             unsafe {
                 match writes {
-                    true => self.device.cmd_copy_buffer_to_image(
+                    true => device.cmd_copy_buffer_to_image(
                         commands,
-                        image.staging,
-                        image.raw,
+                        self.staging,
+                        self.raw,
                         general,
                         &regions,
                     ),
-                    false => self.device.cmd_copy_image_to_buffer(
+                    false => device.cmd_copy_image_to_buffer(
                         commands,
-                        image.raw,
+                        self.raw,
                         general,
-                        image.staging,
+                        self.staging,
                         &regions,
                     ),
                 }
@@ -305,10 +307,9 @@ impl Vulkan {
             let host = vk::PipelineStageFlags::HOST;
             // SAFETY: a command buffer in recording.
             unsafe {
-                self.device
-                    .cmd_pipeline_barrier(commands, all, host, none, &visible, &[], &[]);
+                device.cmd_pipeline_barrier(commands, all, host, none, &visible, &[], &[]);
             }
         }));
-        image.layout = general;
+        self.layout = general;
     }
 }

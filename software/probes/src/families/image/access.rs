@@ -9,7 +9,7 @@ use super::{
     FLOAT, HALF4, Question, U8, U8X4, U32X4, described, imported, judged, level, mapped, plain,
     texels,
 };
-use crate::vulkan::{SharedImage, Vulkan};
+use crate::vulkan::*;
 
 /// `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`.
 const LEVELS: u32 = 1;
@@ -30,30 +30,39 @@ struct Access {
     of_array: bool,
 }
 
-const PLANE: Access = Access {
-    geometry: "2d",
-    surface: "{%byte, %y}",
-    texture: "{%x, %y}",
-    z: 0,
-    level: 0,
-    of_array: false,
-};
-const PLANES: Access = Access {
-    geometry: "a2d",
-    surface: "{%z, %byte, %y, %y}",
-    texture: "{%z, %x, %y, %y}",
-    z: 1,
-    level: 0,
-    of_array: false,
-};
-const VOLUME: Access = Access {
-    geometry: "3d",
-    surface: "{%byte, %y, %z, %z}",
-    texture: "{%x, %y, %z, %z}",
-    z: 2,
-    level: 0,
-    of_array: false,
-};
+const PLANE: Access = access("2d", "{%byte, %y}", "{%x, %y}", 0);
+const PLANES: Access = access("a2d", "{%z, %byte, %y, %y}", "{%z, %x, %y, %y}", 1);
+const VOLUME: Access = access("3d", "{%byte, %y, %z, %z}", "{%x, %y, %z, %z}", 2);
+
+const fn access(
+    geometry: &'static str,
+    surface: &'static str,
+    texture: &'static str,
+    z: i32,
+) -> Access {
+    let (level, of_array) = (0, false);
+    Access {
+        geometry,
+        surface,
+        texture,
+        z,
+        level,
+        of_array,
+    }
+}
+
+impl Access {
+    fn level(self, level: u32) -> Self {
+        Self { level, ..self }
+    }
+
+    fn of_array(self) -> Self {
+        Self {
+            of_array: true,
+            ..self
+        }
+    }
+}
 
 fn rgba8() -> Question {
     plain(vk::Format::R8G8B8A8_UINT, 4, U8X4)
@@ -61,67 +70,33 @@ fn rgba8() -> Question {
 
 pub(crate) fn list(all: &mut Probes) {
     use vk::Format as F;
+    let volume = rgba8().extent(3, [61, 37, 5]);
     let accesses = [
         ("kernel_rgba8", (rgba8(), PLANE)),
-        (
-            "kernel_level",
-            (rgba8().levels(4), Access { level: 1, ..PLANE }),
-        ),
-        (
-            "kernel_behind_buffer",
-            (rgba8().behind_buffer(0x1_0000), PLANE),
-        ),
+        ("kernel_level", (rgba8().levels(4), PLANE.level(1))),
+        ("kernel_behind_buffer", (rgba8().behind_buffer(), PLANE)),
         ("kernel_layer", (rgba8().layers(3), PLANES)),
         ("kernel_face", (rgba8().cube(6), PLANES)),
-        ("kernel_slice", (rgba8().extent(3, [61, 37, 5]), VOLUME)),
+        ("kernel_slice", (volume, VOLUME)),
         (
             "kernel_slice_of_level",
             (
-                rgba8().extent(3, [61, 37, 5]).levels(2),
+                volume.levels(2),
                 Access {
                     z: 1,
-                    level: 1,
-                    ..VOLUME
+                    ..VOLUME.level(1)
                 },
             ),
         ),
         (
             "kernel_array_level",
-            (
-                rgba8().levels(4),
-                Access {
-                    level: 1,
-                    of_array: true,
-                    ..PLANE
-                },
-            ),
+            (rgba8().levels(4), PLANE.level(1).of_array()),
         ),
-        (
-            "kernel_array_layer",
-            (
-                rgba8().layers(3),
-                Access {
-                    of_array: true,
-                    ..PLANES
-                },
-            ),
-        ),
-        (
-            "kernel_array_slice",
-            (
-                rgba8().extent(3, [61, 37, 5]),
-                Access {
-                    of_array: true,
-                    ..VOLUME
-                },
-            ),
-        ),
+        ("kernel_array_layer", (rgba8().layers(3), PLANES.of_array())),
+        ("kernel_array_slice", (volume, VOLUME.of_array())),
         // A layer without its number: which one is it?
         ("kernel_layer_unsaid", (rgba8().layers(3), PLANE)),
-        (
-            "kernel_slice_unsaid",
-            (rgba8().extent(3, [61, 37, 5]), PLANE),
-        ),
+        ("kernel_slice_unsaid", (volume, PLANE)),
         ("kernel_unorm", (plain(F::R8G8B8A8_UNORM, 4, U8X4), PLANE)),
         ("kernel_srgb", (plain(F::R8G8B8A8_SRGB, 4, U8X4), PLANE)),
         (
@@ -142,87 +117,46 @@ pub(crate) fn list(all: &mut Probes) {
     all.each("image", &accesses, |(question, access)| {
         exchange(question, access)
     });
-    let faults = [
-        (
-            "kernel_trap_load",
-            ("suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];", [61, 0]),
-        ),
-        (
-            "kernel_trap_store",
-            ("sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};", [61, 0]),
-        ),
-        (
-            "kernel_misaligned_load",
-            (
-                "mov.s32 %byte, 2; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-                [0, 0],
-            ),
-        ),
-        (
-            "kernel_misaligned_store",
-            (
-                "mov.s32 %byte, 2; sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};",
-                [0, 0],
-            ),
-        ),
-        (
-            "kernel_misaligned_zero",
-            (
-                "mov.s32 %byte, 2; suld.b.2d.b32.zero {%r0}, [%object, {%byte, %y}];",
-                [0, 0],
-            ),
-        ),
-        (
-            "kernel_object_0",
-            (
-                "mov.u64 %object, 0; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-                [0, 0],
-            ),
-        ),
-        (
-            "kernel_object_unknown",
-            (
-                "mov.u64 %object, 4096; suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];",
-                [0, 0],
-            ),
-        ),
-        ("kernel_surface_as_texture", (TEX, [0, 0])),
-        (
-            "kernel_as_row",
-            ("suld.b.1d.b32.trap {%r0}, [%object, {%byte}];", [0, 0]),
-        ),
-        (
-            "kernel_as_volume",
-            (
-                "suld.b.3d.b32.trap {%r0}, [%object, {%byte, %y, %z, %z}];",
-                [0, 0],
-            ),
-        ),
-        (
-            "kernel_as_layers",
-            (
-                "suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
-                [0, 0],
-            ),
-        ),
-        (
-            "kernel_as_second_layer",
-            (
-                "mov.s32 %z, 1; suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];",
-                [0, 0],
-            ),
-        ),
-    ];
-    all.each("image", &faults, |(instruction, at)| fault(instruction, at));
+    all.each("image", FAULTS, |(x, before, instruction)| {
+        fault(&format!("{before}{instruction}"), x);
+    });
     all.family(
         "image",
         &[("kernel_outside", outside), ("kernel_modes", modes)],
     );
 }
 
+pub(super) const LOAD: &str = "suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];";
+const LOAD_ZERO: &str = "suld.b.2d.b32.zero {%r0}, [%object, {%byte, %y}];";
+const LOAD_ROW: &str = "suld.b.1d.b32.trap {%r0}, [%object, {%byte}];";
+const LOAD_VOLUME: &str = "suld.b.3d.b32.trap {%r0}, [%object, {%byte, %y, %z, %z}];";
+const LOAD_LAYER: &str = "suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];";
+const STORE: &str = "sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};";
+
+/// The column of the texel, and two instructions.
+const FAULTS: &[(&str, (i32, &str, &str))] = &[
+    ("kernel_trap_load", (61, "", LOAD)),
+    ("kernel_trap_store", (61, "", STORE)),
+    ("kernel_misaligned_load", (0, "mov.s32 %byte, 2; ", LOAD)),
+    ("kernel_misaligned_store", (0, "mov.s32 %byte, 2; ", STORE)),
+    (
+        "kernel_misaligned_zero",
+        (0, "mov.s32 %byte, 2; ", LOAD_ZERO),
+    ),
+    ("kernel_object_0", (0, "mov.u64 %object, 0; ", LOAD)),
+    (
+        "kernel_object_unknown",
+        (0, "mov.u64 %object, 4096; ", LOAD),
+    ),
+    ("kernel_surface_as_texture", (0, "", TEX)),
+    ("kernel_as_row", (0, "", LOAD_ROW)),
+    ("kernel_as_volume", (0, "", LOAD_VOLUME)),
+    ("kernel_as_layers", (0, "", LOAD_LAYER)),
+    ("kernel_as_second_layer", (0, "mov.s32 %z, 1; ", LOAD_LAYER)),
+];
+
 /// An image that CUDA has mapped, with a surface and a texture of a level, and a texture of all.
 struct Opened {
-    vulkan: Vulkan,
     image: SharedImage,
     array: Handle,
     surface: u64,
@@ -231,8 +165,7 @@ struct Opened {
 }
 
 fn open(question: &Question, number: u32, flags: u32) -> Opened {
-    let vulkan = Vulkan::open();
-    let image = vulkan.shared_image(question.shape);
+    let image = vulkan().shared_image(question.shape);
     let (code, array) = mapped(imported(&image), &described(question));
     check(code);
     let (code, one) = level(array, number);
@@ -244,13 +177,28 @@ fn open(question: &Question, number: u32, flags: u32) -> Opened {
     let (code, texture) = texture(LEVELS, array, flags, 0);
     check(code);
     Opened {
-        vulkan,
         image,
         array,
         surface,
         texture_of_level,
         texture,
     }
+}
+
+/// An image of whole numbers that Vulkan has written, and its texels.
+fn written(question: &Question) -> (Opened, Vec<u8>) {
+    let mut opened = open(question, 0, AS_INTEGER);
+    let shape = opened.image.shape;
+    let written = texels(&shape, shape.places().1, 1);
+    opened.image.write(&written);
+    (opened, written)
+}
+
+/// Runs an instruction for one texel. Returns the result and its words.
+fn run_one(instruction: &str, object: u64, at: [i32; 3], level: u32) -> (Code, [u32; 4]) {
+    let mut words = [[VALUE; 4]];
+    let code = run(instruction, 4, object, (at, level), [1, 1], &mut words);
+    (code, words[0])
 }
 
 /// A texture of an array or of all its levels, with an address mode.
@@ -276,10 +224,7 @@ fn texture(kind: u32, array: Handle, flags: u32, mode: u32) -> (Code, u64) {
 ///
 /// They are read left of their first texel, and at it.
 fn modes() {
-    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER);
-    let shape = opened.image.shape;
-    let written = texels(&shape, shape.places().1, 1);
-    opened.vulkan.write_image(&mut opened.image, &written);
+    let (opened, written) = written(&rgba8().levels(2));
     let first = [0, 1, 2, 3].map(|byte| u32::from(written[byte]));
     let modes = ["wrap", "clamp", "mirror", "border"];
     for (normalized, sort) in [(0, "texels"), (NORMALIZED, "normalized")] {
@@ -290,9 +235,8 @@ fn modes() {
             line(&part, code);
             for (instruction, tex) in [("tex", TEX), ("tex_level", TEX_LEVEL)] {
                 for (x, place) in [(-1, "left"), (0, "first")] {
-                    let mut words = [[VALUE; 4]];
-                    let code = run(tex, 4, texture, ([x, 0, 0], 0), [1, 1], &mut words);
-                    let seen = seen(code, &words[0], &first, "first");
+                    let (code, words) = run_one(tex, texture, [x, 0, 0], 0);
+                    let seen = seen(code, &words, &first, "first");
                     line(format!("{part}.{instruction}.{place}"), seen);
                 }
             }
@@ -396,7 +340,7 @@ fn exchange(question: Question, access: Access) {
     };
 
     let written = texels(1);
-    opened.vulkan.write_image(&mut opened.image, &written);
+    opened.image.write(&written);
     let mut words = vec![[0; 4]; count];
     let load = format!("suld.b.{geometry}.{unit}.trap {list}, [%object, {place}];");
     let code = run(&load, opened.surface, &mut words);
@@ -421,7 +365,7 @@ fn exchange(question: Question, access: Access) {
     }
     let store = format!("sust.b.{geometry}.{unit}.trap [%object, {place}], {list};");
     let code = run(&store, opened.surface, &mut words);
-    let seen = opened.vulkan.read_image(&mut opened.image);
+    let seen = opened.image.read();
     line(
         "sust",
         judged(code, &new[range.clone()], &seen[range.clone()], bytes),
@@ -494,10 +438,7 @@ fn float_of(half: u32) -> u32 {
 
 /// Accesses beyond the edges, without a trap.
 fn outside() {
-    let mut opened = open(&rgba8().levels(2), 0, AS_INTEGER);
-    let shape = opened.image.shape;
-    let written = texels(&shape, shape.places().1, 1);
-    opened.vulkan.write_image(&mut opened.image, &written);
+    let (mut opened, written) = written(&rgba8().levels(2));
     // The nearest texel of level 0. Those of level 1 are shown as they are.
     let texel = |x: i32, y: i32| {
         let start = 4 * (y.clamp(0, 36) * 61 + x.clamp(0, 60)) as usize;
@@ -512,11 +453,10 @@ fn outside() {
     for (what, [x, y]) in places {
         let at = [x, y, 0];
         for clamp in ["zero", "clamp"] {
-            let mut words = [[VALUE; 4]];
             let load = format!("suld.b.2d.b32.{clamp} {{%r0}}, [%object, {{%byte, %y}}];");
-            let code = run(&load, 4, opened.surface, (at, 0), [1, 1], &mut words);
+            let (code, words) = run_one(&load, opened.surface, at, 0);
             let nearest = [u32::from_le_bytes(texel(x, y))];
-            let seen = seen(code, &words[0][..1], &nearest, "nearest");
+            let seen = seen(code, &words[..1], &nearest, "nearest");
             line(format!("suld_{clamp}.{what}"), seen);
         }
         for (part, tex, level) in [
@@ -524,35 +464,25 @@ fn outside() {
             ("tex.level_0", TEX_LEVEL, 0),
             ("tex.level_1", TEX_LEVEL, 1),
         ] {
-            let mut words = [[VALUE; 4]];
-            let code = run(tex, 4, opened.texture, (at, level), [1, 1], &mut words);
+            let (code, words) = run_one(tex, opened.texture, at, level);
             let nearest = texel(x, y).map(u32::from);
-            let seen = seen(code, &words[0], &nearest, "nearest");
+            let seen = seen(code, &words, &nearest, "nearest");
             line(format!("{part}.{what}"), seen);
         }
     }
     for (what, level) in [("level_2", 2), ("level_minus_1", u32::MAX)] {
-        let mut words = [[VALUE; 4]];
-        let code = run(
-            TEX_LEVEL,
-            4,
-            opened.texture,
-            ([0; 3], level),
-            [1, 1],
-            &mut words,
-        );
+        let (code, words) = run_one(TEX_LEVEL, opened.texture, [0; 3], level);
         let first = texel(0, 0).map(u32::from);
-        let [r, g, b, a] = words[0];
-        let is_first = if words[0] == first { ", level 0" } else { "" };
+        let [r, g, b, a] = words;
+        let is_first = if words == first { ", level 0" } else { "" };
         line(what, format!("{code}, {r:x} {g:x} {b:x} {a:x}{is_first}"));
     }
     // Stores: nothing, or the nearest texel.
     for clamp in ["zero", "clamp"] {
-        opened.vulkan.write_image(&mut opened.image, &written);
+        opened.image.write(&written);
         let store = format!("sust.b.2d.b32.{clamp} [%object, {{%byte, %y}}], {{%r0}};");
-        let at = ([61, 37, 0], 0);
-        let code = run(&store, 4, opened.surface, at, [1, 1], &mut [[VALUE; 4]]);
-        let seen = opened.vulkan.read_image(&mut opened.image);
+        let (code, _) = run_one(&store, opened.surface, [61, 37, 0], 0);
+        let seen = opened.image.read();
         let changed = written.chunks(4).zip(seen.chunks(4)).enumerate();
         let changed = changed.filter(|(_, (one, other))| one != other);
         let changed: Vec<_> = changed.map(|(index, _)| [index % 61, index / 61]).collect();
@@ -565,24 +495,13 @@ fn outside() {
 }
 
 /// An access that may be a fault: its result, and the word that is loaded if it is none.
-fn fault(instruction: &str, [x, y]: [i32; 2]) {
-    let mut opened = open(&rgba8(), 0, AS_INTEGER);
-    let shape = opened.image.shape;
-    let written = texels(&shape, shape.places().1, 1);
-    opened.vulkan.write_image(&mut opened.image, &written);
-    let mut words = [[VALUE; 4]];
-    let code = run(
-        instruction,
-        4,
-        opened.surface,
-        ([x, y, 0], 0),
-        [1, 1],
-        &mut words,
-    );
+fn fault(instruction: &str, x: i32) {
+    let (opened, written) = written(&rgba8());
+    let (code, words) = run_one(instruction, opened.surface, [x, 0, 0], 0);
     line("result", code);
     if code == 0 {
         let first = u32::from_le_bytes([0, 1, 2, 3].map(|byte| written[byte]));
-        let what = match words[0][0] {
+        let what = match words[0] {
             0 => "zero",
             word if word == first => "the first texel",
             VALUE => "unchanged",

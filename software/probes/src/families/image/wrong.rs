@@ -1,11 +1,11 @@
 //! Images that CUDA describes in a way that cannot be right.
 
-use super::access::{run, surface};
+use super::access::{LOAD, run, surface};
 use super::{COLOUR, CUBE, LAYERED, Question, SURFACE, described, imported, level, mapped, rgba8};
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
-use crate::vulkan::Vulkan;
+use crate::vulkan::*;
 
 /// What is said wrongly.
 type Change = fn(&mut ArrayDesc);
@@ -83,7 +83,7 @@ pub(crate) fn list(all: &mut Probes) {
 
 /// The result of the mapping, of its levels, and whether the context lives.
 fn wrong(question: Question, change: Change) {
-    let image = Vulkan::open().shared_image(question.shape);
+    let image = vulkan().shared_image(question.shape);
     line("memory", format!("~{} bytes", image.size));
     let mut desc = described(&question);
     change(&mut desc);
@@ -100,7 +100,7 @@ fn wrong(question: Question, change: Change) {
 /// A surface of an array that was not made for surfaces.
 fn unflagged() {
     let question = square().flags(0);
-    let image = Vulkan::open().shared_image(question.shape);
+    let image = vulkan().shared_image(question.shape);
     let (code, array) = mapped(imported(&image), &described(&question));
     check(code);
     let (code, array) = level(array, 0);
@@ -108,8 +108,7 @@ fn unflagged() {
     let (code, surface) = surface(array);
     line("surface", code);
     if code == 0 {
-        let load = "suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];";
-        let code = run(load, 4, surface, ([0; 3], 0), [1, 1], &mut [[0; 4]]);
+        let code = run(LOAD, 4, surface, ([0; 3], 0), [1, 1], &mut [[0; 4]]);
         line("suld", code);
     }
     line("context", ctx_synchronize());
