@@ -264,12 +264,12 @@ functions! {
     event_create(event: &mut Handle, flags: u32) = "cuEventCreate";
     event_destroy(event: Handle) = "cuEventDestroy_v2";
     event_record(event: Handle, stream: Handle) = "cuEventRecord";
-    event_record_with_flags(event: Handle, stream: Handle, flags: u32) = "cuEventRecordWithFlags";
+    record_with_flags(event: Handle, stream: Handle, flags: u32) = "cuEventRecordWithFlags";
     event_query(event: Handle) = "cuEventQuery";
     event_synchronize(event: Handle) = "cuEventSynchronize";
     event_elapsed_time(milliseconds: &mut f32, start: Handle, end: Handle) = "cuEventElapsedTime";
     stream_create(stream: &mut Handle, flags: u32) = "cuStreamCreate";
-    stream_create_with_priority(stream: &mut Handle, flags: u32, priority: i32)
+    create_with_priority(stream: &mut Handle, flags: u32, priority: i32)
         = "cuStreamCreateWithPriority";
     stream_get_priority(stream: Handle, priority: &mut i32) = "cuStreamGetPriority";
     stream_get_flags(stream: Handle, flags: &mut u32) = "cuStreamGetFlags";
@@ -281,7 +281,7 @@ functions! {
     stream_begin_capture(stream: Handle, mode: u32) = "cuStreamBeginCapture_v2";
     stream_end_capture(stream: Handle, graph: &mut Handle) = "cuStreamEndCapture";
     stream_is_capturing(stream: Handle, status: &mut u32) = "cuStreamIsCapturing";
-    stream_get_capture_info(
+    capture_info(
         stream: Handle, status: &mut u32, id: &mut u64, graph: &mut Handle,
         dependencies: usize, count: usize
     ) = "cuStreamGetCaptureInfo_v2";
@@ -290,7 +290,7 @@ functions! {
         object: &mut Handle, data: usize, destroy: HostFunction, references: u32, flags: u32
     ) = "cuUserObjectCreate";
     user_object_release(object: Handle, references: u32) = "cuUserObjectRelease";
-    graph_retain_user_object(graph: Handle, object: Handle, references: u32, flags: u32)
+    retain_user_object(graph: Handle, object: Handle, references: u32, flags: u32)
         = "cuGraphRetainUserObject";
     graph_create(graph: &mut Handle, flags: u32) = "cuGraphCreate";
     graph_destroy(graph: Handle) = "cuGraphDestroy";
@@ -315,7 +315,7 @@ functions! {
     mem_free_host(pointer: usize) = "cuMemFreeHost";
     mem_host_register(memory: usize, bytes: usize, flags: u32) = "cuMemHostRegister_v2";
     mem_host_unregister(memory: usize) = "cuMemHostUnregister";
-    mem_host_get_device_pointer(to: &mut u64, of: usize, flags: u32)
+    device_pointer(to: &mut u64, of: usize, flags: u32)
         = "cuMemHostGetDevicePointer_v2";
     mem_alloc_managed(to: &mut u64, bytes: usize, flags: u32) = "cuMemAllocManaged";
     pointer_get_attributes(count: u32, numbers: usize, to: usize, address: u64)
@@ -329,7 +329,7 @@ functions! {
     memset_d32_async(to: u64, value: u32, words: usize, stream: Handle) = "cuMemsetD32Async";
     module_load_data(module: &mut Handle, image: usize) = "cuModuleLoadData";
     module_unload(module: Handle) = "cuModuleUnload";
-    module_get_function(function: &mut Handle, module: Handle, name: usize)
+    get_function(function: &mut Handle, module: Handle, name: usize)
         = "cuModuleGetFunction";
     func_load(function: Handle) = "cuFuncLoad";
     launch_kernel(
@@ -366,25 +366,25 @@ functions! {
     mem_export(fd: &mut i32, handle: Handle, kind: u32, flags: u64)
         = "cuMemExportToShareableHandle";
     mem_import(handle: &mut Handle, fd: usize, kind: u32) = "cuMemImportFromShareableHandle";
-    mem_address_reserve(address: &mut u64, bytes: usize, alignment: usize, hint: u64, flags: u64)
+    address_reserve(address: &mut u64, bytes: usize, alignment: usize, hint: u64, flags: u64)
         = "cuMemAddressReserve";
-    mem_address_free(address: u64, bytes: usize) = "cuMemAddressFree";
+    address_free(address: u64, bytes: usize) = "cuMemAddressFree";
     mem_map(address: u64, bytes: usize, offset: usize, handle: Handle, flags: u64) = "cuMemMap";
     mem_unmap(address: u64, bytes: usize) = "cuMemUnmap";
     mem_set_access(address: u64, bytes: usize, access: &AccessDesc, count: usize)
         = "cuMemSetAccess";
-    stream_wait_value32(stream: Handle, address: u64, value: u32, flags: u32)
+    wait_value32(stream: Handle, address: u64, value: u32, flags: u32)
         = "cuStreamWaitValue32_v2";
-    stream_wait_value64(stream: Handle, address: u64, value: u64, flags: u32)
+    wait_value64(stream: Handle, address: u64, value: u64, flags: u32)
         = "cuStreamWaitValue64_v2";
-    stream_write_value32(stream: Handle, address: u64, value: u32, flags: u32)
+    write_value32(stream: Handle, address: u64, value: u32, flags: u32)
         = "cuStreamWriteValue32_v2";
-    stream_write_value64(stream: Handle, address: u64, value: u64, flags: u32)
+    write_value64(stream: Handle, address: u64, value: u64, flags: u32)
         = "cuStreamWriteValue64_v2";
-    stream_batch_mem_op(stream: Handle, count: u32, ops: usize, flags: u32)
+    batch_mem_op(stream: Handle, count: u32, ops: usize, flags: u32)
         = "cuStreamBatchMemOp_v2";
-    ipc_get_event_handle(handle: &mut EventHandle, event: Handle) = "cuIpcGetEventHandle";
-    ipc_open_event_handle(event: &mut Handle, handle: EventHandle) = "cuIpcOpenEventHandle";
+    get_event_handle(handle: &mut EventHandle, event: Handle) = "cuIpcGetEventHandle";
+    open_event_handle(event: &mut Handle, handle: EventHandle) = "cuIpcOpenEventHandle";
 }
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();

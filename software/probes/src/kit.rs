@@ -40,6 +40,11 @@ pub(crate) fn yes(is: bool) -> &'static str {
 
 static PRIMARY: OnceLock<Handle> = OnceLock::new();
 
+/// An answer with its question.
+pub(crate) fn that(label: &str, is: bool) -> String {
+    format!("{label}: {}", yes(is))
+}
+
 /// Initializes the driver and makes the primary context of device 0 current.
 pub(crate) fn context() -> Handle {
     check(init(0));
@@ -145,7 +150,7 @@ impl Words {
 
     fn at_host(host: usize) -> Self {
         let mut device = 0;
-        check(mem_host_get_device_pointer(&mut device, host, 0));
+        check(device_pointer(&mut device, host, 0));
         Self { host, device }
     }
 
@@ -195,17 +200,17 @@ impl Words {
 
 /// Lets a stream wait until the word is 1 or more.
 pub(crate) fn park(stream: Handle, words: Words, index: usize) {
-    check(stream_wait_value64(stream, words.at(index), 1, 0));
+    check(wait_value64(stream, words.at(index), 1, 0));
 }
 
 /// Lets a stream store 1.
 pub(crate) fn mark(stream: Handle, words: Words, index: usize) {
-    check(stream_write_value64(stream, words.at(index), 1, 0));
+    check(write_value64(stream, words.at(index), 1, 0));
 }
 
 /// A batch of operations.
 pub(crate) fn batch(stream: Handle, ops: &[MemOp], flags: u32) -> Code {
-    stream_batch_mem_op(stream, ops.len() as u32, ops.as_ptr() as usize, flags)
+    batch_mem_op(stream, ops.len() as u32, ops.as_ptr() as usize, flags)
 }
 
 /// A wait for a value, as one of several operations.
@@ -275,6 +280,16 @@ pub(crate) fn idle(stream: Handle) -> bool {
     within(300, || stream_query(stream) == 0)
 }
 
+/// The result of a call, and what [`outcome`] says of its stream.
+pub(crate) fn ended(code: Code, stream: Handle) -> [Code; 2] {
+    [code, outcome(stream)]
+}
+
+/// The result of a call, and that of a wait for its stream.
+pub(crate) fn done(code: Code, stream: Handle) -> [Code; 2] {
+    [code, stream_synchronize(stream)]
+}
+
 /// True if the stream finishes soon.
 pub(crate) fn finishes(stream: Handle) -> bool {
     outcome(stream) == 0
@@ -312,11 +327,7 @@ pub(crate) fn module_of(text: &str) -> Handle {
 
 pub(crate) fn kernel_of(module: Handle, name: &CStr) -> Handle {
     let mut function = 0;
-    check(module_get_function(
-        &mut function,
-        module,
-        name.as_ptr() as usize,
-    ));
+    check(get_function(&mut function, module, name.as_ptr() as usize));
     // Loading at the first launch could wait for work that is parked.
     func_load(function);
     function
@@ -324,7 +335,7 @@ pub(crate) fn kernel_of(module: Handle, name: &CStr) -> Handle {
 
 /// The result of looking for a kernel.
 pub(crate) fn function_of(module: Handle, name: &CStr) -> Code {
-    module_get_function(&mut 0, module, name.as_ptr() as usize)
+    get_function(&mut 0, module, name.as_ptr() as usize)
 }
 
 /// The result of loading a module.
@@ -371,6 +382,56 @@ pub(crate) fn capture(enqueue: impl FnOnce(Handle)) -> (Handle, Handle) {
 pub(crate) fn memset_graph() -> (Handle, Handle) {
     let memory = alloc(64);
     capture(|stream| check(memset_d32_async(memory, 1, 1, stream)))
+}
+
+/// Objects for calls that may fail: of a context that is gone, during a capture, after a fault.
+#[derive(Clone, Copy)]
+pub(crate) struct Objects {
+    /// Idle.
+    pub(crate) stream: Handle,
+    /// Never recorded.
+    pub(crate) fresh: Handle,
+    pub(crate) complete: Handle,
+    /// Complete, with a time.
+    pub(crate) timed: Handle,
+    pub(crate) interprocess: Handle,
+    pub(crate) memory: u64,
+    pub(crate) words: Words,
+    /// Two pages, of which the first is registered.
+    pub(crate) registered: usize,
+    pub(crate) module: Handle,
+    pub(crate) nop: Handle,
+    pub(crate) graph: Handle,
+    pub(crate) exec: Handle,
+    pub(crate) user_object: Handle,
+}
+
+impl Objects {
+    pub(crate) fn new() -> Self {
+        let (module, (graph, exec), registered) = (module(), memset_graph(), leak(16384));
+        let mut user_object = 0;
+        check(user_object_create(&mut user_object, 0, nothing, 1, 1));
+        check(mem_host_register(registered, 4096, 3));
+        let new = Self {
+            stream: stream(),
+            fresh: event(NO_TIMING),
+            complete: event(NO_TIMING),
+            timed: event(0),
+            interprocess: event(6),
+            memory: alloc(4096),
+            words: Words::new(),
+            registered,
+            module,
+            nop: kernel_of(module, c"nop"),
+            graph,
+            exec,
+            user_object,
+        };
+        record(new.complete, new.stream);
+        record(new.timed, new.stream);
+        check(stream_synchronize(new.stream));
+        new
+    }
 }
 
 /// Runs a closure on another thread, with or without the context, and waits for it.

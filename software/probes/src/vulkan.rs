@@ -57,11 +57,11 @@ pub(crate) fn timeline() -> Imported {
 
 impl Imported {
     pub(crate) fn signal_code(&self, value: u64, stream: Handle) -> Code {
-        signal_semaphores(&self.cuda, &params(value), 1, stream)
+        signal_one(self.cuda, value, stream)
     }
 
     pub(crate) fn wait_code(&self, value: u64, stream: Handle) -> Code {
-        wait_semaphores(&self.cuda, &params(value), 1, stream)
+        wait_one(self.cuda, value, stream)
     }
 
     pub(crate) fn signal(&self, value: u64, stream: Handle) {
@@ -101,6 +101,14 @@ impl Imported {
     pub(crate) fn destroy_vulkan(&self) {
         vulkan().destroy(self.vulkan);
     }
+}
+
+pub(crate) fn signal_one(semaphore: Handle, value: u64, stream: Handle) -> Code {
+    signal_semaphores(&semaphore, &params(value), 1, stream)
+}
+
+pub(crate) fn wait_one(semaphore: Handle, value: u64, stream: Handle) -> Code {
+    wait_semaphores(&semaphore, &params(value), 1, stream)
 }
 
 pub(crate) fn params(value: u64) -> SemaphoreParams {

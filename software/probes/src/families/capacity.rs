@@ -45,15 +45,15 @@ const COMMANDS: &[(&str, Command)] = &[
     ),
     (
         "write_value",
-        plain(|kit, _, stream| stream_write_value64(stream, kit.words.at(8), 1, 0)),
+        plain(|kit, _, stream| write_value64(stream, kit.words.at(8), 1, 0)),
     ),
     (
         "wait_value",
-        plain(|kit, _, stream| stream_wait_value64(stream, kit.words.at(0), 1, 0)),
+        plain(|kit, _, stream| wait_value64(stream, kit.words.at(0), 1, 0)),
     ),
     (
         "wait_value_done",
-        plain(|kit, _, stream| stream_wait_value64(stream, kit.words.at(9), 0, 0)),
+        plain(|kit, _, stream| wait_value64(stream, kit.words.at(9), 0, 0)),
     ),
     (
         "batch_of_2",
@@ -119,7 +119,7 @@ pub(crate) fn list(all: &mut Probes) {
     all.each("capacity.one", COMMANDS, |command| one(command, park));
     all.each("capacity.behind_wait32", TWO, |command| {
         one(command, |stream, words, index| {
-            check(stream_wait_value32(stream, words.at(index), 1, 0));
+            check(wait_value32(stream, words.at(index), 1, 0));
         });
     });
     all.each("capacity.behind_kernel", TWO, |command| one(command, spin));

@@ -91,22 +91,22 @@ const QUESTIONS: Questions = &[
             launch_host_func(stream, nothing, 0)
         });
         capture("wait_value", &|stream| {
-            stream_wait_value64(stream, words.at(0), 0, 0)
+            wait_value64(stream, words.at(0), 0, 0)
         });
         capture("wait_value_32", &|stream| {
-            stream_wait_value32(stream, words.at(0), 0, 0)
+            wait_value32(stream, words.at(0), 0, 0)
         });
         capture("write_value", &|stream| {
-            stream_write_value64(stream, words.at(0), 0, 0)
+            write_value64(stream, words.at(0), 0, 0)
         });
         capture("batch", &|stream| {
             let ops = [write_op(words.at(0), 1, 0), wait_op(words.at(0), 1, 0)];
-            stream_batch_mem_op(stream, 2, ops.as_ptr() as usize, 0)
+            batch_mem_op(stream, 2, ops.as_ptr() as usize, 0)
         });
         let plain = event(NO_TIMING);
         capture("record", &|stream| event_record(plain, stream));
         capture("record_external", &|stream| {
-            event_record_with_flags(plain, stream, 1)
+            record_with_flags(plain, stream, 1)
         });
         capture("wait_external", &|stream| {
             stream_wait_event(stream, plain, 1)
@@ -114,21 +114,21 @@ const QUESTIONS: Questions = &[
         let timed = event(0);
         capture("record_timed", &|stream| event_record(timed, stream));
         capture("record_external_timed", &|stream| {
-            event_record_with_flags(timed, stream, 1)
+            record_with_flags(timed, stream, 1)
         });
         let interprocess = event(6);
         capture("record_interprocess", &|stream| {
             event_record(interprocess, stream)
         });
         capture("record_external_interprocess", &|stream| {
-            event_record_with_flags(interprocess, stream, 1)
+            record_with_flags(interprocess, stream, 1)
         });
     }),
     ("info", || {
         let (stream, memory) = (stream(), alloc(64));
         let ask = |when: &str, stream: Handle| {
             let (mut status, mut id, mut graph) = (9, 0, 0);
-            let code = stream_get_capture_info(stream, &mut status, &mut id, &mut graph, 0, 0);
+            let code = capture_info(stream, &mut status, &mut id, &mut graph, 0, 0);
             line(
                 when,
                 format!(
@@ -156,10 +156,7 @@ const QUESTIONS: Questions = &[
         begin(stream, 0);
         line("end", stream_end_capture(stream, &mut graph));
         line("instantiate", graph_instantiate(&mut exec, graph, 0));
-        line(
-            "launch",
-            [graph_launch(exec, stream), stream_synchronize(stream)],
-        );
+        line("launch", done(graph_launch(exec, stream), stream));
     }),
     ("nested", || {
         let stream = stream();
@@ -264,7 +261,7 @@ const QUESTIONS: Questions = &[
     ("external_flags", || {
         let (stream, event, mut graph, mut exec) = (stream(), event(NO_TIMING), 0, 0);
         begin(stream, 0);
-        line("record", event_record_with_flags(event, stream, 1));
+        line("record", record_with_flags(event, stream, 1));
         line("query_during", event_query(event));
         line("status", status(stream));
         line("end", stream_end_capture(stream, &mut graph));

@@ -140,8 +140,7 @@ type Made = fn() -> Vec<Handle>;
 type Work = fn(&Kit, usize, Handle) -> Code;
 
 const PLAINLY: Made = || streams(STREAMS);
-const WRITE: Work =
-    |kit, index, stream| stream_write_value64(stream, kit.words.at(index + 1), 1, 0);
+const WRITE: Work = |kit, index, stream| write_value64(stream, kit.words.at(index + 1), 1, 0);
 
 const HELD: &[(&str, Made, Work, Option<&str>)] = &[
     ("write", PLAINLY, WRITE, None),
@@ -281,7 +280,7 @@ fn blocking() -> Handle {
 fn urgent() -> Handle {
     let (mut least, mut greatest, mut stream) = (0, 0, 0);
     check(ctx_priority_range(&mut least, &mut greatest));
-    check(stream_create_with_priority(&mut stream, 1, greatest));
+    check(create_with_priority(&mut stream, 1, greatest));
     stream
 }
 

@@ -17,10 +17,7 @@ fn with_work(call: impl FnOnce() -> Code) {
     park(stream, words, 0);
     mark(stream, words, 1);
     let (code, early) = words.call_before(1000, call);
-    answer(format!(
-        "{code}, returns while work is parked: {}",
-        yes(early)
-    ));
+    answer((code, that("returns while work is parked", early)));
 }
 
 const QUESTIONS: Questions = &[
@@ -71,7 +68,7 @@ const QUESTIONS: Questions = &[
         line("memcpy_htod", memcpy_htod(words.at(9), words.host, 8));
         line(
             "device_pointer",
-            mem_host_get_device_pointer(&mut pointer, words.host, 0),
+            device_pointer(&mut pointer, words.host, 0),
         );
         let load = load_module();
         line("module_load", format!("cuModuleLoadData returned {load}"));
@@ -90,11 +87,8 @@ const QUESTIONS: Questions = &[
         line("record", event_record(event, stream));
         line("record_timed", event_record(timed, stream));
         line("wait", stream_wait_event(stream, event, 0));
-        line("wait_value", stream_wait_value64(stream, words.at(0), 0, 0));
-        line(
-            "write_value",
-            stream_write_value64(stream, words.at(1), 1, 0),
-        );
+        line("wait_value", wait_value64(stream, words.at(0), 0, 0));
+        line("write_value", write_value64(stream, words.at(1), 1, 0));
         line("memset", memset_d32_async(words.at(2), 1, 1, stream));
         line(
             "copy",
@@ -269,7 +263,7 @@ const BARE: Questions = &[
             primary_retain(&mut first, 0),
             primary_retain(&mut second, 0),
         ];
-        answer(format!("{}, same: {}", names(&codes), yes(first == second)));
+        answer((codes, that("same", first == second)));
     }),
     ("primary_state", || {
         check(init(0));
@@ -288,7 +282,7 @@ const BARE: Questions = &[
         check(init(0));
         let mut handle = 7;
         let code = ctx_get_current(&mut handle);
-        line("get", format!("{code}, null: {}", yes(handle == 0)));
+        line("get", (code, that("null", handle == 0)));
         line("pop", ctx_pop_current(&mut handle));
         line("set_null", ctx_set_current(0));
         line("push_null", ctx_push_current(0));

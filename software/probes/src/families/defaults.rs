@@ -42,10 +42,7 @@ fn waits_for(mut call: impl FnMut() -> Code) {
         let words = Words::new();
         spin(stream, words, 0);
         let (code, early) = words.call_before(700, &mut call);
-        line(
-            kind,
-            format!("{code}, returns while the kernel runs: {}", yes(early)),
-        );
+        line(kind, (code, that("returns while the kernel runs", early)));
         outcome(stream);
     }
 }
@@ -76,7 +73,7 @@ const QUESTIONS: Questions = &[
         let code = elsewhere(context, || event_record(event, 2));
         let early = within(300, || event_query(event) == 0);
         words.store(0, 1);
-        answer(format!("{code}, passes: {}", yes(early)));
+        answer((code, that("passes", early)));
     }),
     ("query_legacy", || {
         for (kind, stream) in kinds() {

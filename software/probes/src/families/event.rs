@@ -162,7 +162,7 @@ const QUESTIONS: Questions = &[
     ("record_flags", || {
         let (event, stream) = (event(NO_TIMING), stream());
         for flags in [0, 1, 2, 3, 4, u32::MAX] {
-            line(flags, event_record_with_flags(event, stream, flags));
+            line(flags, record_with_flags(event, stream, flags));
         }
     }),
     ("wait_flags", || {
@@ -231,10 +231,7 @@ const QUESTIONS: Questions = &[
                 let code = event_synchronize(event);
                 (code, words.load(gate) == 1)
             });
-            line(
-                format!("flags_{flags}"),
-                format!("{code}, waits: {}", yes(open)),
-            );
+            line(format!("flags_{flags}"), (code, that("waits", open)));
         }
     }),
     ("query_elsewhere", || {
@@ -279,6 +276,6 @@ const QUESTIONS: Questions = &[
         let (event, stream) = (event(NO_TIMING), stream());
         record(event, stream);
         let code = stream_wait_event(stream, event, 0);
-        answer(format!("{code}, finishes: {}", yes(finishes(stream))));
+        answer((code, that("finishes", finishes(stream))));
     }),
 ];

@@ -39,9 +39,10 @@ pub(super) fn fds() -> Vec<(&'static str, i32)> {
     }
 }
 
-pub(super) fn open(fd: i32) -> &'static str {
+/// Whether a descriptor is open.
+pub(super) fn open(fd: i32) -> String {
     // SAFETY: asks for the flags of a descriptor, which may be closed.
-    yes(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)
+    that("open", unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)
 }
 
 /// Uses an import of a kind that may be wrong.
@@ -53,21 +54,19 @@ fn used(timeline: bool, kind: u32) {
     if code != 0 {
         return;
     }
-    let wait = wait_semaphores(&cuda, &params(1), 1, stream);
+    let wait = wait_one(cuda, 1, stream);
     line("wait", wait);
     line("waits", !idle(stream));
     let second = stream_with(1);
-    let signal = signal_semaphores(&cuda, &params(1), 1, second);
-    line("signal", [signal, outcome(second)]);
+    line("signal", ended(signal_one(cuda, 1, second), second));
     line("wait_then", outcome(stream));
     if timeline {
         line("value", device.value(vulkan));
     }
-    let again = wait_semaphores(&cuda, &params(1), 1, stream);
+    let again = wait_one(cuda, 1, stream);
     line("wait_again", again);
     line("waits_again", !idle(stream));
-    let signal = signal_semaphores(&cuda, &params(2), 1, second);
-    line("signal_again", [signal, outcome(second)]);
+    line("signal_again", ended(signal_one(cuda, 2, second), second));
     line("wait_again_then", outcome(stream));
     if timeline {
         line("value_again", device.value(vulkan));
@@ -78,14 +77,14 @@ fn used(timeline: bool, kind: u32) {
 fn signals(values: &[u64]) {
     let (semaphore, stream) = (timeline(), stream());
     for (index, value) in values.iter().enumerate() {
-        let codes = [semaphore.signal_code(*value, stream), outcome(stream)];
+        let codes = ended(semaphore.signal_code(*value, stream), stream);
         let is = semaphore.value();
         line(
             format!("{index}_signal_{value}"),
             format!("{}, value {is}", names(&codes)),
         );
     }
-    line("wait_5", [semaphore.wait_code(5, stream), outcome(stream)]);
+    line("wait_5", ended(semaphore.wait_code(5, stream), stream));
     line("host_wait_5", semaphore.wait_host(5));
 }
 
@@ -130,10 +129,7 @@ const QUESTIONS: Questions = &[
         for (kind, number) in [("opaque", OPAQUE_FD), ("timeline", TIMELINE_FD)] {
             for (what, fd) in fds() {
                 let (code, _) = import(number, fd);
-                line(
-                    format!("{kind}.{what}"),
-                    format!("{code}, open: {}", open(fd)),
-                );
+                line(format!("{kind}.{what}"), (code, open(fd)));
             }
         }
         line("context", ctx_synchronize());
@@ -147,10 +143,7 @@ const QUESTIONS: Questions = &[
     }),
     ("timeline", || {
         let (semaphore, stream) = (timeline(), stream());
-        line(
-            "signal",
-            [semaphore.signal_code(5, stream), outcome(stream)],
-        );
+        line("signal", ended(semaphore.signal_code(5, stream), stream));
         line("value", semaphore.value());
         line("wait_host", semaphore.wait_host(5));
         line("wait", semaphore.wait_code(7, stream));
@@ -166,8 +159,7 @@ const QUESTIONS: Questions = &[
         let (code, cuda) = import(OPAQUE_FD, device.export(vulkan));
         line("import_signalled", code);
         need(device.signal_binary(vulkan));
-        let wait = wait_semaphores(&cuda, &params(0), 1, stream);
-        line("wait_signalled", [wait, outcome(stream)]);
+        line("wait_signalled", ended(wait_one(cuda, 0, stream), stream));
         used(false, OPAQUE_FD)
     }),
     ("binary_as_timeline", || used(false, TIMELINE_FD)),
@@ -176,16 +168,17 @@ const QUESTIONS: Questions = &[
         for (what, kind) in [("opaque", OPAQUE_FD), ("timeline", TIMELINE_FD)] {
             let memory = device.exported_memory(65536, true);
             let (code, semaphore) = import(kind, memory.fd);
-            line(
-                format!("{what}.import"),
-                format!("{code}, open: {}", open(memory.fd)),
-            );
+            line(format!("{what}.import"), (code, open(memory.fd)));
             if code == 0 {
                 let stream = stream();
-                let signal = signal_semaphores(&semaphore, &params(1), 1, stream);
-                line(format!("{what}.signal"), [signal, outcome(stream)]);
-                let wait = wait_semaphores(&semaphore, &params(1), 1, stream);
-                line(format!("{what}.wait"), [wait, outcome(stream)]);
+                line(
+                    format!("{what}.signal"),
+                    ended(signal_one(semaphore, 1, stream), stream),
+                );
+                line(
+                    format!("{what}.wait"),
+                    ended(wait_one(semaphore, 1, stream), stream),
+                );
             }
         }
     }),
@@ -196,10 +189,7 @@ const QUESTIONS: Questions = &[
                 let fd = device.export(need(device.semaphore(timeline)));
                 let (code, memory) = import_fd(fd, size, 0);
                 let part = format!("{what}.{size}");
-                line(
-                    format!("{part}.import"),
-                    format!("{code}, open: {}", open(fd)),
-                );
+                line(format!("{part}.import"), (code, open(fd)));
                 if code == 0 {
                     let (mut pointer, desc) = (
                         0,
@@ -218,7 +208,7 @@ const QUESTIONS: Questions = &[
     }),
     ("wait_0", || {
         let (semaphore, stream) = (timeline(), stream());
-        answer([semaphore.wait_code(0, stream), outcome(stream)]);
+        answer(ended(semaphore.wait_code(0, stream), stream));
     }),
     // A signal is not visible before the work in front of it.
     ("signal_order", || {
@@ -243,18 +233,23 @@ const QUESTIONS: Questions = &[
             wait_semaphores(&first.cuda, &params(1), 0, stream),
         );
         let (both, values) = ([first.cuda, second.cuda], [params(3), params(4)]);
-        let code = signal_semaphores(both.as_ptr(), values.as_ptr(), 2, stream);
-        line("signal_2", [code, outcome(stream)]);
+        line(
+            "signal_2",
+            ended(
+                signal_semaphores(both.as_ptr(), values.as_ptr(), 2, stream),
+                stream,
+            ),
+        );
         let read = |semaphore: &Imported| semaphore.value();
         line("values", format!("{} {}", read(&first), read(&second)));
         line(
             "wait_2",
-            [
+            ended(
                 wait_semaphores(both.as_ptr(), values.as_ptr(), 2, stream),
-                outcome(stream),
-            ],
+                stream,
+            ),
         );
-        line("null_handle", signal_semaphores(&0, &params(1), 1, stream));
+        line("null_handle", signal_one(0, 1, stream));
     }),
     ("destroy_pending_signal", || {
         let (semaphore, stream, words) = (timeline(), stream(), Words::new());
@@ -279,11 +274,8 @@ const QUESTIONS: Questions = &[
     ("vulkan_destroys_first", || {
         let (semaphore, stream) = (timeline(), stream());
         semaphore.destroy_vulkan();
-        line(
-            "signal",
-            [semaphore.signal_code(1, stream), outcome(stream)],
-        );
-        line("wait", [semaphore.wait_code(1, stream), outcome(stream)]);
+        line("signal", ended(semaphore.signal_code(1, stream), stream));
+        line("wait", ended(semaphore.wait_code(1, stream), stream));
         line("destroy", destroy_semaphore(semaphore.cuda));
     }),
     ("import_twice", || {
@@ -292,20 +284,8 @@ const QUESTIONS: Questions = &[
         let (first, one) = import(TIMELINE_FD, device.export(vulkan));
         let (second, two) = import(TIMELINE_FD, device.export(vulkan));
         line("import", [first, second]);
-        line(
-            "signal_one",
-            [
-                signal_semaphores(&one, &params(1), 1, stream),
-                outcome(stream),
-            ],
-        );
-        line(
-            "wait_two",
-            [
-                wait_semaphores(&two, &params(1), 1, stream),
-                outcome(stream),
-            ],
-        );
+        line("signal_one", ended(signal_one(one, 1, stream), stream));
+        line("wait_two", ended(wait_one(two, 1, stream), stream));
         line("destroy", [destroy_semaphore(one), destroy_semaphore(two)]);
     }),
     // Whether the descriptor is still open after a successful import.
@@ -313,10 +293,10 @@ const QUESTIONS: Questions = &[
         let device = vulkan();
         let fd = device.export(need(device.semaphore(true)));
         let (code, _) = import(TIMELINE_FD, fd);
-        line("semaphore", format!("{code}, open: {}", open(fd)));
+        line("semaphore", (code, open(fd)));
         let memory = device.exported_memory(65536, true);
         let (code, _) = import_fd(memory.fd, memory.size, 1);
-        line("memory", format!("{code}, open: {}", open(memory.fd)));
+        line("memory", (code, open(memory.fd)));
     }),
     ("wait_flags", || {
         let (semaphore, stream) = (timeline(), stream());
@@ -325,8 +305,10 @@ const QUESTIONS: Questions = &[
             let mut with = params(1);
             // The flags stand behind 72 bytes.
             with.rest[8] = flags;
-            let wait = wait_semaphores(&semaphore.cuda, &with, 1, stream);
-            line(format!("wait_{flags}"), [wait, outcome(stream)]);
+            line(
+                format!("wait_{flags}"),
+                ended(wait_semaphores(&semaphore.cuda, &with, 1, stream), stream),
+            );
         }
     }),
     ("no_current", || {
@@ -334,11 +316,8 @@ const QUESTIONS: Questions = &[
         let (semaphore, other) = (timeline(), need(device.semaphore(true)));
         let memory = device.exported_memory(65536, true);
         current(0);
-        line(
-            "signal",
-            [semaphore.signal_code(1, stream), outcome(stream)],
-        );
-        line("wait", [semaphore.wait_code(1, stream), outcome(stream)]);
+        line("signal", ended(semaphore.signal_code(1, stream), stream));
+        line("wait", ended(semaphore.wait_code(1, stream), stream));
         line("import", import(TIMELINE_FD, device.export(other)).0);
         line("import_memory", import_fd(memory.fd, memory.size, 1).0);
         line("destroy", destroy_semaphore(semaphore.cuda));

@@ -39,7 +39,7 @@ const QUESTIONS: Questions = &[
     ("memory_fds", || {
         for (what, fd) in fds() {
             let (code, _) = import_fd(fd, 65536, 0);
-            line(what, format!("{code}, open: {}", open(fd)));
+            line(what, (code, open(fd)));
         }
         line("context", ctx_synchronize());
     }),
@@ -52,10 +52,7 @@ const QUESTIONS: Questions = &[
         let (second, two) = import_fd(again, exported.size, 1);
         line("import", [first, second]);
         let ((first, from), (second, to)) = (map(one, 0, 65536, 0), map(two, 0, 65536, 0));
-        line(
-            "map",
-            format!("{}, same: {}", names(&[first, second]), yes(from == to)),
-        );
+        line("map", ([first, second], that("same", from == to)));
         let mut value = 0_u64;
         let codes = [
             memset_d32_async(from + 64, 0x0102_0304, 2, stream),

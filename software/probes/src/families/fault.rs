@@ -44,8 +44,7 @@ pub(crate) fn list(all: &mut Probes) {
     all.each("fault.kind", FAULTS, kind);
     all.family("fault", QUESTIONS);
     all.each("fault.then", CALLS, |call| {
-        let left = faulted();
-        answer(call(left));
+        answer(call(faulted()));
     });
 }
 
@@ -113,7 +112,7 @@ const QUESTIONS: Questions = &[
         line("synchronize", stream_synchronize(cause()));
         line("set_other", ctx_set_current(other));
         line("stream_query", stream_query(healthy));
-        line("write", stream_write_value64(healthy, words.at(0), 1, 0));
+        line("write", write_value64(healthy, words.at(0), 1, 0));
         line("runs", marked_early(words, 0));
         line("alloc", mem_alloc(&mut 0, 64));
         line("synchronize_other", ctx_synchronize());
@@ -130,7 +129,7 @@ const QUESTIONS: Questions = &[
         line("alloc", mem_alloc(&mut 0, 64));
         let mut stream = 0;
         line("stream_create", stream_create(&mut stream, 1));
-        line("write", stream_write_value64(stream, words.at(0), 1, 0));
+        line("write", write_value64(stream, words.at(0), 1, 0));
         line("create_again", ctx_create(&mut 0, 0, 0));
     }),
 ];
@@ -145,60 +144,22 @@ fn recover(end: fn() -> Code) {
     line("alloc", mem_alloc(&mut 0, 64));
     line("stream_create", stream_create(&mut stream, 1));
     line("host_alloc", mem_host_alloc(&mut words, 4096, 3));
-    line("write", stream_write_value64(stream, words as u64, 1, 0));
+    line("write", write_value64(stream, words as u64, 1, 0));
     line("stream_synchronize", stream_synchronize(stream));
     line("create", ctx_create(&mut 0, 0, 0));
 }
 
-/// What exists when a kernel has faulted.
-struct Left {
-    stream: Handle,
-    fresh: Handle,
-    complete: Handle,
-    timed: Handle,
-    interprocess: Handle,
-    memory: u64,
-    words: Words,
-    module: Handle,
-    nop: Handle,
-    graph: Handle,
-    exec: Handle,
-    object: Handle,
-    registered: usize,
-}
-
-fn faulted() -> Left {
-    let (stream, module, (graph, exec)) = (stream(), module(), memset_graph());
-    let mut object = 0;
-    check(user_object_create(&mut object, 0, nothing, 1, 1));
-    let registered = leak(16384);
-    check(mem_host_register(registered, 4096, 3));
-    let left = Left {
-        stream,
-        fresh: event(NO_TIMING),
-        complete: event(NO_TIMING),
-        timed: event(0),
-        interprocess: event(6),
-        memory: alloc(4096),
-        words: Words::new(),
-        module,
-        nop: kernel_of(module, c"nop"),
-        graph,
-        exec,
-        object,
-        registered,
-    };
-    record(left.complete, stream);
-    record(left.timed, stream);
-    check(stream_synchronize(stream));
+/// Objects of a context in which a kernel has faulted.
+fn faulted() -> Objects {
+    let objects = Objects::new();
     cause();
     if ctx_synchronize() == 0 {
         stop("not asked: no fault");
     }
-    left
+    objects
 }
 
-type Call = fn(Left) -> Code;
+type Call = fn(Objects) -> Code;
 
 /// Every function of the backend's table that needs a context, and some more.
 const CALLS: &[(&str, Call)] = &[
@@ -229,7 +190,7 @@ const CALLS: &[(&str, Call)] = &[
     ("event_destroy", |it| event_destroy(it.complete)),
     ("event_record", |it| event_record(it.fresh, it.stream)),
     ("event_record_with_flags", |it| {
-        event_record_with_flags(it.fresh, it.stream, 0)
+        record_with_flags(it.fresh, it.stream, 0)
     }),
     ("event_query_complete", |it| event_query(it.complete)),
     ("event_query_unrecorded", |it| event_query(it.fresh)),
@@ -239,7 +200,7 @@ const CALLS: &[(&str, Call)] = &[
     ("event_elapsed_time", |it| elapsed(it.timed, it.timed)),
     ("stream_create", |_| stream_create(&mut 0, 1)),
     ("stream_create_with_priority", |_| {
-        stream_create_with_priority(&mut 0, 1, 0)
+        create_with_priority(&mut 0, 1, 0)
     }),
     ("stream_destroy", |it| stream_destroy(it.stream)),
     ("stream_query", |it| stream_query(it.stream)),
@@ -250,7 +211,7 @@ const CALLS: &[(&str, Call)] = &[
     }),
     ("stream_get_ctx", |it| stream_get_ctx(it.stream, &mut 0)),
     ("stream_get_capture_info", |it| {
-        stream_get_capture_info(it.stream, &mut 0, &mut 0, &mut 0, 0, 0)
+        capture_info(it.stream, &mut 0, &mut 0, &mut 0, 0, 0)
     }),
     ("stream_begin_capture", |it| {
         stream_begin_capture(it.stream, 2)
@@ -262,10 +223,10 @@ const CALLS: &[(&str, Call)] = &[
         user_object_create(&mut 0, 0, nothing, 1, 1)
     }),
     ("user_object_release", |it| {
-        user_object_release(it.object, 1)
+        user_object_release(it.user_object, 1)
     }),
     ("graph_retain_user_object", |it| {
-        graph_retain_user_object(it.graph, it.object, 1, 0)
+        retain_user_object(it.graph, it.user_object, 1, 0)
     }),
     ("graph_create", |_| graph_create(&mut 0, 0)),
     ("graph_instantiate", |it| {
@@ -286,7 +247,7 @@ const CALLS: &[(&str, Call)] = &[
         mem_host_unregister(it.registered)
     }),
     ("mem_host_get_device_pointer", |it| {
-        mem_host_get_device_pointer(&mut 0, it.words.host, 0)
+        device_pointer(&mut 0, it.words.host, 0)
     }),
     ("memcpy_dtoh", |it| memcpy_dtoh(it.words.host, it.memory, 8)),
     ("memcpy_htod", |it| memcpy_htod(it.memory, it.words.host, 8)),
@@ -302,19 +263,19 @@ const CALLS: &[(&str, Call)] = &[
     ("func_load", |it| func_load(it.nop)),
     ("launch_kernel", |it| launch(it.nop, it.stream, &[])),
     ("stream_wait_value64", |it| {
-        stream_wait_value64(it.stream, it.words.at(0), 0, 0)
+        wait_value64(it.stream, it.words.at(0), 0, 0)
     }),
     ("stream_write_value64", |it| {
-        stream_write_value64(it.stream, it.words.at(0), 0, 0)
+        write_value64(it.stream, it.words.at(0), 0, 0)
     }),
     ("stream_batch_mem_op", |it| {
         batch(it.stream, &[write_op(it.words.at(0), 1, 0)], 0)
     }),
     ("ipc_get_event_handle", |it| {
-        ipc_get_event_handle(&mut EventHandle([0; 64]), it.interprocess)
+        get_event_handle(&mut EventHandle([0; 64]), it.interprocess)
     }),
     ("ipc_open_event_handle", |_| {
-        ipc_open_event_handle(&mut 0, EventHandle([0; 64]))
+        open_event_handle(&mut 0, EventHandle([0; 64]))
     }),
     ("import_semaphore_closed", |_| import(TIMELINE_FD, -1).0),
     ("import_memory_closed", |_| import_fd(-1, 4096, 0).0),

@@ -22,18 +22,10 @@ pub(crate) fn list(all: &mut Probes) {
 struct During {
     /// Captured.
     stream: Handle,
-    /// Not captured, idle.
-    other: Handle,
     /// Recorded in the capture.
     captured: Handle,
-    /// Recorded in `other`.
-    complete: Handle,
-    fresh: Handle,
-    memory: u64,
-    words: Words,
-    /// Instantiated as `exec`.
-    graph: Handle,
-    exec: Handle,
+    /// Not captured.
+    other: Objects,
 }
 
 type Call = fn(During) -> Code;
@@ -54,24 +46,26 @@ const SPOILING: &[(&str, Call)] = &[
         stream_wait_event(it.stream, it.captured, 0)
     }),
     ("graph_launch_captured", |it| {
-        graph_launch(it.exec, it.stream)
+        graph_launch(it.other.exec, it.stream)
     }),
-    ("graph_launch_other", |it| graph_launch(it.exec, it.other)),
+    ("graph_launch_other", |it| {
+        graph_launch(it.other.exec, it.other.stream)
+    }),
     ("launch_0_blocks", |it| {
         launch_kernel(0, 0, 1, 1, 1, 1, 1, 0, it.stream, 0, 0)
     }),
     ("memset_unknown", |it| memset_d32_async(16, 1, 1, it.stream)),
     ("write_value_unknown", |it| {
-        stream_write_value64(it.stream, 16, 1, 0)
+        write_value64(it.stream, 16, 1, 0)
     }),
     ("record_null_event", |it| event_record(0, it.stream)),
     ("record_bad_flags", |it| {
-        event_record_with_flags(it.fresh, it.stream, 8)
+        record_with_flags(it.other.fresh, it.stream, 8)
     }),
 ];
 
 /// Calls that a capture in another mode than relaxed can forbid.
-const UNSAFE: &[(&str, Call)] = &[
+const UNSAFE: &[(&str, fn(Objects) -> Code)] = &[
     ("mem_alloc", |_| mem_alloc(&mut 0, 64)),
     ("mem_alloc_large", |_| mem_alloc(&mut 0, 64 << 20)),
     ("mem_free", |it| mem_free(it.memory)),
@@ -79,29 +73,29 @@ const UNSAFE: &[(&str, Call)] = &[
     ("mem_free_host", |it| mem_free_host(it.words.host)),
     ("event_create", |_| event_create(&mut 0, 2)),
     ("event_destroy", |it| event_destroy(it.fresh)),
-    ("event_query", |it| event_query(it.complete)),
+    ("event_query", |it| event_query(it.timed)),
     ("event_query_unrecorded", |it| event_query(it.fresh)),
-    ("event_synchronize", |it| event_synchronize(it.complete)),
-    ("event_record", |it| event_record(it.fresh, it.other)),
+    ("event_synchronize", |it| event_synchronize(it.timed)),
+    ("event_record", |it| event_record(it.fresh, it.stream)),
     ("stream_create", |_| stream_create(&mut 0, 1)),
-    ("stream_destroy", |it| stream_destroy(it.other)),
-    ("stream_query", |it| stream_query(it.other)),
-    ("stream_synchronize", |it| stream_synchronize(it.other)),
-    ("memset", |it| memset_d32_async(it.memory, 1, 1, it.other)),
+    ("stream_destroy", |it| stream_destroy(it.stream)),
+    ("stream_query", |it| stream_query(it.stream)),
+    ("stream_synchronize", |it| stream_synchronize(it.stream)),
+    ("memset", |it| memset_d32_async(it.memory, 1, 1, it.stream)),
     ("memcpy_dtoh", |it| memcpy_dtoh(it.words.host, it.memory, 8)),
     ("memcpy_htod", |it| memcpy_htod(it.memory, it.words.host, 8)),
     ("write_value", |it| {
-        stream_write_value64(it.other, it.words.at(0), 1, 0)
+        write_value64(it.stream, it.words.at(0), 1, 0)
     }),
     ("module_load", |_| load_module()),
     ("ctx_synchronize", |_| ctx_synchronize()),
     ("ctx_create", |_| ctx_create(&mut 0, 0, 0)),
     ("primary_retain", |_| primary_retain(&mut 0, 0)),
     ("device_pointer", |it| {
-        mem_host_get_device_pointer(&mut 0, it.words.host, 0)
+        device_pointer(&mut 0, it.words.host, 0)
     }),
     ("host_register", |_| mem_host_register(leak(8192), 4096, 3)),
-    ("graph_launch", |it| graph_launch(it.exec, it.other)),
+    ("graph_launch", |it| graph_launch(it.exec, it.stream)),
     ("graph_create", |_| graph_create(&mut 0, 0)),
     ("graph_instantiate", |it| {
         graph_instantiate(&mut 0, it.graph, 0)
@@ -110,23 +104,14 @@ const UNSAFE: &[(&str, Call)] = &[
 ];
 
 fn prepare(mode: u32) -> During {
-    let ((graph, exec), stream, other) = (memset_graph(), stream(), stream());
     let it = During {
-        stream,
-        other,
+        stream: stream(),
         captured: event(0),
-        complete: event(0),
-        fresh: event(NO_TIMING),
-        memory: alloc(4096),
-        words: Words::new(),
-        graph,
-        exec,
+        other: Objects::new(),
     };
-    record(it.complete, other);
-    check(stream_synchronize(other));
-    begin(stream, mode);
-    memset_d32_async(it.memory, 1, 1, stream);
-    record(it.captured, stream);
+    begin(it.stream, mode);
+    memset_d32_async(it.other.memory, 1, 1, it.stream);
+    record(it.captured, it.stream);
     it
 }
 
@@ -137,20 +122,20 @@ fn shown(it: &During, code: Code) -> (Code, String, String) {
 
 /// The same call on the thread that captures, on another one, and on one that has exchanged its
 /// mode.
-fn from_threads(mode: u32, call: Call) {
+fn from_threads(mode: u32, call: fn(Objects) -> Code) {
     let it = prepare(mode);
-    line("own", shown(&it, call(it)));
+    line("own", shown(&it, call(it.other)));
     let it = prepare(mode);
-    line("other", shown(&it, elsewhere(primary(), || call(it))));
+    line("other", shown(&it, elsewhere(primary(), || call(it.other))));
     for (to, number) in &MODES[1..] {
         let it = prepare(mode);
         let code = elsewhere(primary(), || {
             thread_exchange(&mut { *number });
-            call(it)
+            call(it.other)
         });
         line(format!("other_{to}"), shown(&it, code));
     }
     let it = prepare(mode);
     thread_exchange(&mut 2);
-    line("own_relaxed", shown(&it, call(it)));
+    line("own_relaxed", shown(&it, call(it.other)));
 }

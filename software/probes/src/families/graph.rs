@@ -42,7 +42,7 @@ const QUESTIONS: Questions = &[
         line("second", graph_launch(exec, second));
         line("second_overlaps", marked_early(words, 1));
         words.store(0, 1);
-        line("then", [outcome(first), outcome(second)]);
+        line("then", ended(outcome(first), second));
         line("second_ran", marked(words, 1));
     }),
     ("launch_two_streams", || {
@@ -52,7 +52,7 @@ const QUESTIONS: Questions = &[
         line("other", graph_launch(exec, second));
         line("other_finishes", idle(second));
         words.store(0, 1);
-        line("then", [outcome(first), outcome(second)]);
+        line("then", ended(outcome(first), second));
     }),
     ("launch_null_streams", || {
         let (_, exec) = memset_graph();
@@ -96,7 +96,7 @@ const QUESTIONS: Questions = &[
         kernel(c"spin");
         let (_, exec) = capture(|stream| {
             spin(stream, words, 0);
-            check(event_record_with_flags(event, stream, 1))
+            check(record_with_flags(event, stream, 1))
         });
         line("query_before", event_query(event));
         line("launch", graph_launch(exec, stream));
@@ -111,14 +111,14 @@ const QUESTIONS: Questions = &[
     ("record_node_timed", || {
         let (stream, first, second) = (stream(), event(0), event(0));
         let (_, exec) = capture(|stream| {
-            check(event_record_with_flags(first, stream, 1));
-            check(event_record_with_flags(second, stream, 1))
+            check(record_with_flags(first, stream, 1));
+            check(record_with_flags(second, stream, 1))
         });
         line("before", elapsed(first, second));
-        line("launch", [graph_launch(exec, stream), outcome(stream)]);
+        line("launch", ended(graph_launch(exec, stream), stream));
         let mut time = -1.0;
         let code = event_elapsed_time(&mut time, first, second);
-        line("after", format!("{code}, 0 or more: {}", yes(time >= 0.0)));
+        line("after", (code, that("0 or more", time >= 0.0)));
     }),
     // The event is recorded anew between launches: which record is waited for?
     ("wait_node", || {
@@ -127,7 +127,7 @@ const QUESTIONS: Questions = &[
             check(stream_wait_event(stream, event, 1));
             mark(stream, words, 1)
         });
-        line("unrecorded", [graph_launch(exec, stream), outcome(stream)]);
+        line("unrecorded", ended(graph_launch(exec, stream), stream));
         words.store(1, 0);
         park(other, words, 0);
         record(event, other);
@@ -144,13 +144,13 @@ const QUESTIONS: Questions = &[
             mark(stream, words, 1)
         });
         line("destroy", event_destroy(event));
-        line("launch", [graph_launch(exec, stream), outcome(stream)]);
+        line("launch", ended(graph_launch(exec, stream), stream));
     }),
     ("write_value_node", || {
         let (words, stream) = (Words::new(), stream());
         let (graph, exec) = capture(|stream| mark(stream, words, 1));
         line("kinds", super::capture::kinds(graph));
-        line("launch", [graph_launch(exec, stream), outcome(stream)]);
+        line("launch", ended(graph_launch(exec, stream), stream));
         line("value", words.load(1));
     }),
     ("wait_value_node", || {
@@ -171,7 +171,7 @@ const QUESTIONS: Questions = &[
         let (_, exec) = capture(|stream| check(launch(put, stream, &params)));
         params[1] = 6;
         std::hint::black_box(&params);
-        let codes = [graph_launch(exec, stream), outcome(stream)];
+        let codes = ended(graph_launch(exec, stream), stream);
         answer(format!("{} {}", names(&codes), words.load(1)));
     }),
     // Two branches. The first waits until the second releases it.
@@ -204,7 +204,7 @@ const QUESTIONS: Questions = &[
         need(semaphore.signal_host(1));
         line("then", outcome(stream));
         line("value", semaphore.value());
-        line("again", [graph_launch(exec, stream), outcome(stream)]);
+        line("again", ended(graph_launch(exec, stream), stream));
         line("value_again", semaphore.value());
     }),
     ("launch_during_capture", || {

@@ -54,10 +54,10 @@ const QUESTIONS: Questions = &[
         let mut pointer = 0;
         mem_host_alloc(&mut pointer, 64, 0);
         let mut device = 0;
-        let code = mem_host_get_device_pointer(&mut device, pointer, 0);
+        let code = device_pointer(&mut device, pointer, 0);
         line(
             "pointer_without_flag",
-            format!("{code}, same: {}", yes(device == pointer as u64)),
+            (code, that("same", device == pointer as u64)),
         );
     }),
     ("free_host_wrong", || {
@@ -76,12 +76,12 @@ const QUESTIONS: Questions = &[
         line("unmapped", mem_host_register(4096, 4096, 3));
         line("unaligned", mem_host_register(memory + 8, 64, 3));
         let mut device = 0;
-        let code = mem_host_get_device_pointer(&mut device, memory + 8, 0);
+        let code = device_pointer(&mut device, memory + 8, 0);
         line(
             "unaligned_pointer",
-            format!("{code}, same: {}", yes(device == memory as u64 + 8)),
+            (code, that("same", device == memory as u64 + 8)),
         );
-        let code = mem_host_get_device_pointer(&mut device, memory, 0);
+        let code = device_pointer(&mut device, memory, 0);
         line("start_of_page_pointer", code);
         line("same_page", mem_host_register(memory + 1024, 64, 3));
         line("unregister", mem_host_unregister(memory + 8));
@@ -98,7 +98,7 @@ const QUESTIONS: Questions = &[
         for flags in [0, 1, 2, 3, 4, 8, 16, 32, 64] {
             let memory = pages(1);
             let code = mem_host_register(memory, 4096, flags);
-            let pointer = mem_host_get_device_pointer(&mut 0, memory, 0);
+            let pointer = device_pointer(&mut 0, memory, 0);
             line(flags, [code, pointer]);
         }
     }),
@@ -106,22 +106,18 @@ const QUESTIONS: Questions = &[
         let (memory, stream) = (file_pages(libc::PROT_READ | libc::PROT_WRITE), stream());
         line("register", mem_host_register(memory, 16384, 3));
         let mut device = 0;
-        let code = mem_host_get_device_pointer(&mut device, memory, 0);
+        let code = device_pointer(&mut device, memory, 0);
+        line("pointer", (code, that("same", device == memory as u64)));
         line(
-            "pointer",
-            format!("{code}, same: {}", yes(device == memory as u64)),
+            "write",
+            done(write_value64(stream, device + 8, 9, 0), stream),
         );
-        let code = stream_write_value64(stream, device + 8, 9, 0);
-        line("write", [code, stream_synchronize(stream)]);
         // SAFETY: inside the mapping, aligned, and the device has finished.
         line("value", unsafe {
             (memory as *const u64).add(1).read_volatile()
         });
         line("unregister", mem_host_unregister(memory));
-        line(
-            "write_after",
-            stream_write_value64(stream, device + 8, 9, 0),
-        );
+        line("write_after", write_value64(stream, device + 8, 9, 0));
     }),
     ("register_read_only", || {
         let memory = file_pages(libc::PROT_READ);
@@ -142,8 +138,8 @@ const QUESTIONS: Questions = &[
     ("pointer_unknown", || {
         let mut pointer = 7;
         let codes = [
-            mem_host_get_device_pointer(&mut pointer, pages(1), 0),
-            mem_host_get_device_pointer(&mut pointer, 0, 0),
+            device_pointer(&mut pointer, pages(1), 0),
+            device_pointer(&mut pointer, 0, 0),
         ];
         answer(format!(
             "{}, result {}",
@@ -153,12 +149,12 @@ const QUESTIONS: Questions = &[
     }),
     ("pointer_middle", || {
         let (words, mut pointer) = (Words::new(), 0);
-        let code = mem_host_get_device_pointer(&mut pointer, words.host + 4096, 0);
+        let code = device_pointer(&mut pointer, words.host + 4096, 0);
         line(
             "middle",
-            format!("{code}, same: {}", yes(pointer == words.host as u64 + 4096)),
+            (code, that("same", pointer == words.host as u64 + 4096)),
         );
-        let code = mem_host_get_device_pointer(&mut pointer, words.host, 1);
+        let code = device_pointer(&mut pointer, words.host, 1);
         line("flags_1", code);
     }),
 ];

@@ -15,7 +15,7 @@ const INTERPROCESS: u32 = 4 | NO_TIMING;
 
 fn handle(event: Handle) -> (Code, EventHandle) {
     let mut handle = EventHandle([0; 64]);
-    (ipc_get_event_handle(&mut handle, event), handle)
+    (get_event_handle(&mut handle, event), handle)
 }
 
 /// Another process, which does what it is told.
@@ -81,7 +81,7 @@ pub(crate) fn exporter() {
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let code = match order.as_str() {
             "record" => event_record(event, stream),
-            "park" => stream_wait_value64(stream, words.at(0), 1, 0),
+            "park" => wait_value64(stream, words.at(0), 1, 0),
             "open" => {
                 words.store(0, 1);
                 outcome(stream)
@@ -99,23 +99,17 @@ pub(crate) fn exporter() {
 fn opened() -> (Peer, EventHandle, Handle) {
     let (peer, handle) = Peer::exporter();
     let mut event = 0;
-    check(ipc_open_event_handle(&mut event, handle));
+    check(open_event_handle(&mut event, handle));
     (peer, handle, event)
 }
 
 /// Calls with an event whose exporter has destroyed it, or is gone.
 fn gone(handle: EventHandle, event: Handle) {
     line("query", event_query(event));
-    line("open_again", ipc_open_event_handle(&mut 0, handle));
+    line("open_again", open_event_handle(&mut 0, handle));
     let stream = stream();
-    line(
-        "wait",
-        [stream_wait_event(stream, event, 0), outcome(stream)],
-    );
-    line(
-        "record_here",
-        [event_record(event, stream), outcome(stream)],
-    );
+    line("wait", ended(stream_wait_event(stream, event, 0), stream));
+    line("record_here", ended(event_record(event, stream), stream));
     line("destroy_here", event_destroy(event));
 }
 
@@ -129,35 +123,31 @@ const QUESTIONS: Questions = &[
     ("handle_twice", || {
         let event = event(INTERPROCESS);
         let (first, second) = (handle(event), handle(event));
-        answer(format!(
-            "{}, same: {}",
-            names(&[first.0, second.0]),
-            yes(first.1.0 == second.1.0)
-        ));
+        answer(([first.0, second.0], that("same", first.1.0 == second.1.0)));
     }),
     ("open_own", || {
         let (code, handle) = handle(event(INTERPROCESS));
-        answer([code, ipc_open_event_handle(&mut 0, handle)]);
+        answer([code, open_event_handle(&mut 0, handle)]);
     }),
     ("open_zeros", || {
-        answer(ipc_open_event_handle(&mut 0, EventHandle([0; 64])))
+        answer(open_event_handle(&mut 0, EventHandle([0; 64])))
     }),
     ("open_ones", || {
-        answer(ipc_open_event_handle(&mut 0, EventHandle([0xff; 64])))
+        answer(open_event_handle(&mut 0, EventHandle([0xff; 64])))
     }),
     ("open_counting", || {
         let mut bytes = [0; 64];
         for (byte, value) in bytes.iter_mut().zip(1..) {
             *byte = value;
         }
-        answer(ipc_open_event_handle(&mut 0, EventHandle(bytes)));
+        answer(open_event_handle(&mut 0, EventHandle(bytes)));
     }),
     ("no_current", || {
         let event = event(INTERPROCESS);
         let (_, handle_of_other) = Peer::exporter();
         current(0);
         line("get", handle(event).0);
-        line("open", ipc_open_event_handle(&mut 0, handle_of_other));
+        line("open", open_event_handle(&mut 0, handle_of_other));
     }),
     ("after_handle_elapsed", || {
         let (event, stream) = (event(INTERPROCESS), stream());
@@ -169,10 +159,7 @@ const QUESTIONS: Questions = &[
         let (mut peer, _, event) = opened();
         let stream = stream();
         line("query", event_query(event));
-        line(
-            "wait",
-            [stream_wait_event(stream, event, 0), outcome(stream)],
-        );
+        line("wait", ended(stream_wait_event(stream, event, 0), stream));
         line("synchronize", event_synchronize(event));
         line("exporter_query", peer.does("query"));
     }),
@@ -182,10 +169,7 @@ const QUESTIONS: Questions = &[
         line("record", peer.does("record"));
         line("exporter_synchronize", peer.does("synchronize"));
         line("query", event_query(event));
-        line(
-            "wait",
-            [stream_wait_event(stream, event, 0), outcome(stream)],
-        );
+        line("wait", ended(stream_wait_event(stream, event, 0), stream));
         line("synchronize", event_synchronize(event));
     }),
     ("pending", || {
@@ -256,7 +240,7 @@ const QUESTIONS: Questions = &[
     ("two_opens", || {
         let (mut peer, handle, first) = opened();
         let mut second = 0;
-        line("open", ipc_open_event_handle(&mut second, handle));
+        line("open", open_event_handle(&mut second, handle));
         line("same", first == second);
         line("record", peer.does("record"));
         line("destroy_first", event_destroy(first));
@@ -270,14 +254,11 @@ const QUESTIONS: Questions = &[
         line("destroy", event_destroy(event));
         line("record", peer.does("record"));
         line("exporter_synchronize", peer.does("synchronize"));
-        line("open_again", ipc_open_event_handle(&mut 0, handle));
+        line("open_again", open_event_handle(&mut 0, handle));
     }),
     ("handle_of_opened", || {
         let (_peer, first, event) = opened();
         let (code, second) = handle(event);
-        answer(format!(
-            "{code}, same: {}",
-            yes(code == 0 && first.0 == second.0)
-        ));
+        answer((code, that("same", code == 0 && first.0 == second.0)));
     }),
 ];

@@ -79,7 +79,7 @@ const QUESTIONS: Questions = &[
     }),
     ("function_unknown", || {
         let (module, mut function) = (module(), 7);
-        let code = module_get_function(&mut function, module, c"unknown".as_ptr() as usize);
+        let code = get_function(&mut function, module, c"unknown".as_ptr() as usize);
         answer(format!(
             "{code}, result {}",
             if function == 7 { "kept" } else { "changed" }
@@ -88,16 +88,13 @@ const QUESTIONS: Questions = &[
     ("function_empty", || {
         let module = module();
         line("empty", function_of(module, c""));
-        line("null", module_get_function(&mut 0, module, 0));
+        line("null", get_function(&mut 0, module, 0));
         let (mut first, mut second) = (0, 0);
         let codes = [
-            module_get_function(&mut first, module, c"nop".as_ptr() as usize),
-            module_get_function(&mut second, module, c"nop".as_ptr() as usize),
+            get_function(&mut first, module, c"nop".as_ptr() as usize),
+            get_function(&mut second, module, c"nop".as_ptr() as usize),
         ];
-        line(
-            "twice",
-            format!("{}, same: {}", names(&codes), yes(first == second)),
-        );
+        line("twice", (codes, that("same", first == second)));
     }),
     ("shapes", || {
         let (nop, stream) = (kernel(c"nop"), stream());
@@ -128,23 +125,20 @@ const QUESTIONS: Questions = &[
     }),
     ("params_null", || {
         let (put, stream) = (kernel(c"put"), stream());
-        answer([
+        answer(done(
             launch_kernel(put, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0),
-            stream_synchronize(stream),
-        ]);
+            stream,
+        ));
     }),
     ("params_extra", || {
         let (nop, put, stream, words) = (kernel(c"nop"), kernel(c"put"), stream(), Words::new());
-        line(
-            "more",
-            [launch(nop, stream, &[1, 2]), stream_synchronize(stream)],
-        );
+        line("more", done(launch(nop, stream, &[1, 2]), stream));
         // CU_LAUNCH_PARAM_BUFFER_POINTER, the buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, the size, the
         // end.
         let (buffer, mut size) = ([words.at(0), 9], 16_usize);
         let extra = [1, buffer.as_ptr() as usize, 2, &raw mut size as usize, 0];
         let code = launch_kernel(put, 1, 1, 1, 1, 1, 1, 0, stream, 0, extra.as_ptr() as usize);
-        let codes = [code, stream_synchronize(stream)];
+        let codes = done(code, stream);
         line("buffer", format!("{} {}", names(&codes), words.load(0)));
         let params = [&raw const buffer[0] as usize, &raw const buffer[1] as usize];
         let code = launch_kernel(
@@ -181,10 +175,7 @@ const QUESTIONS: Questions = &[
         let early = words.load(0) == 0;
         let _ = opener.join();
         let codes = names(&[code, unload, stream_synchronize(stream)]);
-        answer(format!(
-            "{codes}, returns while the kernel runs: {}",
-            yes(early)
-        ));
+        answer((codes, that("returns while the kernel runs", early)));
     }),
     ("module_unload_twice", || {
         let module = module();
@@ -220,11 +211,11 @@ const QUESTIONS: Questions = &[
         );
         line(
             "entry",
-            module_get_function(&mut function, module, c"a".as_ptr() as usize),
+            get_function(&mut function, module, c"a".as_ptr() as usize),
         );
         line(
             "func",
-            module_get_function(&mut function, module, c"b".as_ptr() as usize),
+            get_function(&mut function, module, c"b".as_ptr() as usize),
         );
     }),
     // Whether loading returns while a kernel spins.

@@ -181,8 +181,10 @@ const QUESTIONS: Questions = &[
     ("memset_misaligned", || {
         let (memory, stream) = (alloc(4096), stream());
         for offset in 1..4 {
-            let code = memset_d32_async(memory + offset, 1, 1, stream);
-            line(format!("d32_{offset}"), [code, stream_synchronize(stream)]);
+            line(
+                format!("d32_{offset}"),
+                done(memset_d32_async(memory + offset, 1, 1, stream), stream),
+            );
         }
     }),
     ("memset_null", || {
@@ -196,49 +198,38 @@ const QUESTIONS: Questions = &[
         let (memory, stream) = (alloc(4096), stream());
         line(
             "from_16",
-            [
-                memcpy_dtod_async(memory, 16, 8, stream),
-                stream_synchronize(stream),
-            ],
+            done(memcpy_dtod_async(memory, 16, 8, stream), stream),
         );
         line(
             "to_16",
-            [
-                memcpy_dtod_async(16, memory, 8, stream),
-                stream_synchronize(stream),
-            ],
+            done(memcpy_dtod_async(16, memory, 8, stream), stream),
         );
-        line(
-            "both",
-            [
-                memcpy_dtod_async(16, 32, 8, stream),
-                stream_synchronize(stream),
-            ],
-        );
+        line("both", done(memcpy_dtod_async(16, 32, 8, stream), stream));
         line(
             "past_end",
-            [
-                memcpy_dtod_async(memory, memory + 4000, 97, stream),
-                stream_synchronize(stream),
-            ],
+            done(memcpy_dtod_async(memory, memory + 4000, 97, stream), stream),
         );
     }),
     ("copy_device_overlap", || {
         let (memory, stream) = (alloc(4096), stream());
-        answer([
+        answer(done(
             memcpy_dtod_async(memory + 8, memory, 64, stream),
-            stream_synchronize(stream),
-        ]);
+            stream,
+        ));
     }),
     ("pageable_as_device", || {
         let (host, other, stream) = (leak(4096), leak(4096), stream());
         let memory = alloc(4096);
         line("dtoh_from", memcpy_dtoh(other, host as u64, 8));
         line("htod_to", memcpy_htod(host as u64, other, 8));
-        let code = memcpy_dtod_async(memory, host as u64, 8, stream);
-        line("dtod_from", [code, stream_synchronize(stream)]);
-        let code = memcpy_dtod_async(host as u64, memory, 8, stream);
-        line("dtod_to", [code, stream_synchronize(stream)]);
+        line(
+            "dtod_from",
+            done(memcpy_dtod_async(memory, host as u64, 8, stream), stream),
+        );
+        line(
+            "dtod_to",
+            done(memcpy_dtod_async(host as u64, memory, 8, stream), stream),
+        );
     }),
     // When an asynchronous copy from pageable memory has read it.
     ("pageable_async", || {
@@ -264,13 +255,22 @@ const QUESTIONS: Questions = &[
     ("pinned_as_device", || {
         let (words, stream) = (Words::new(), stream());
         line("same_address", words.at(0) == words.host as u64);
-        let code = memset_d32_async(words.host as u64, 5, 1, stream);
-        line("memset", [code, stream_synchronize(stream)]);
+        line(
+            "memset",
+            done(memset_d32_async(words.host as u64, 5, 1, stream), stream),
+        );
         line("value", words.load(0));
-        let code = stream_write_value64(stream, words.host as u64 + 8, 6, 0);
-        line("write_value", [code, stream_synchronize(stream)]);
-        let code = memset_d32_async(words.at(Words::COUNT) - 4, 5, 2, stream);
-        line("past_end", [code, stream_synchronize(stream)]);
+        line(
+            "write_value",
+            done(write_value64(stream, words.host as u64 + 8, 6, 0), stream),
+        );
+        line(
+            "past_end",
+            done(
+                memset_d32_async(words.at(Words::COUNT) - 4, 5, 2, stream),
+                stream,
+            ),
+        );
     }),
     ("pinned_copy", || {
         let (words, mut value) = (Words::new(), 0_u64);
@@ -285,10 +285,7 @@ const QUESTIONS: Questions = &[
         let (first, second) = (alloc(64), alloc(64));
         line("dtoh", memcpy_dtoh(first as usize, second, 8));
         line("htod", memcpy_htod(first, second as usize, 8));
-        line(
-            "pointer",
-            mem_host_get_device_pointer(&mut 0, first as usize, 0),
-        );
+        line("pointer", device_pointer(&mut 0, first as usize, 0));
         line("register", mem_host_register(first as usize, 64, 3));
     }),
     // The host reads device memory.
@@ -300,8 +297,7 @@ const QUESTIONS: Questions = &[
     }),
     ("memset_pageable", || {
         let (host, stream) = (leak(4096), stream());
-        let code = memset_d32_async(host as u64, 1, 1, stream);
-        answer([code, stream_synchronize(stream)]);
+        answer(done(memset_d32_async(host as u64, 1, 1, stream), stream));
     }),
     ("memset_d8", || {
         let (memory, stream, mut value) = (alloc(4096), stream(), 0_u64);
@@ -323,19 +319,12 @@ const QUESTIONS: Questions = &[
         let early = words.load(0) == 0;
         let _ = opener.join();
         let end = stream_synchronize(stream);
-        answer(format!(
-            "{}, returns while parked: {}",
-            names(&[code, end]),
-            yes(early)
-        ));
+        answer(([code, end], that("returns while parked", early)));
     }),
     ("fresh_contents", || {
         let mut bytes = vec![1_u8; 4096];
         let code = memcpy_dtoh(bytes.as_mut_ptr() as usize, alloc(4096), 4096);
-        answer(format!(
-            "{code}, zero: {}",
-            yes(bytes.iter().all(|byte| *byte == 0))
-        ));
+        answer((code, that("zero", bytes.iter().all(|byte| *byte == 0))));
     }),
     // Copies behind a wait, by the places of both sides.
     ("copies_behind_wait", || {

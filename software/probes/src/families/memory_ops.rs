@@ -15,9 +15,9 @@ fn waits(bits: u32, is: u64, value: u64, flags: u32) -> String {
     let (stream, words) = (stream(), Words::new());
     words.store(0, is);
     let code = if bits == 64 {
-        stream_wait_value64(stream, words.at(0), value, flags)
+        wait_value64(stream, words.at(0), value, flags)
     } else {
-        stream_wait_value32(stream, words.at(0), value as u32, flags)
+        wait_value32(stream, words.at(0), value as u32, flags)
     };
     if code != 0 {
         return code.to_string();
@@ -80,11 +80,11 @@ const QUESTIONS: Questions = &[
         for flags in [4, 5, 8, 16, 1 << 29, 1 << 30, (1 << 30) | 1, 1 << 31] {
             line(
                 format!("64_{flags:#x}"),
-                stream_wait_value64(stream, words.at(0), 1, flags),
+                wait_value64(stream, words.at(0), 1, flags),
             );
             line(
                 format!("32_{flags:#x}"),
-                stream_wait_value32(stream, words.at(0), 1, flags),
+                wait_value32(stream, words.at(0), 1, flags),
             );
         }
         line("then", outcome(stream));
@@ -94,11 +94,11 @@ const QUESTIONS: Questions = &[
         for flags in [0, 1, 2, 3, 4, 1 << 30, 1 << 31] {
             line(
                 format!("64_{flags:#x}"),
-                stream_write_value64(stream, words.at(0), 1, flags),
+                write_value64(stream, words.at(0), 1, flags),
             );
             line(
                 format!("32_{flags:#x}"),
-                stream_write_value32(stream, words.at(0), 1, flags),
+                write_value32(stream, words.at(0), 1, flags),
             );
         }
         line("then", outcome(stream));
@@ -108,7 +108,7 @@ const QUESTIONS: Questions = &[
         let (stream, words) = (stream(), Words::new());
         words.store(0, u64::MAX);
         let codes = [
-            stream_write_value32(stream, words.at(0), 5, 0),
+            write_value32(stream, words.at(0), 5, 0),
             stream_synchronize(stream),
         ];
         answer(format!("{} {:016x}", names(&codes), words.load(0)));
@@ -117,10 +117,10 @@ const QUESTIONS: Questions = &[
         let (stream, words) = (stream(), Words::new());
         for count in [0, 1, 2, 255, 256, 257, 1000] {
             let ops: Vec<_> = (0..count).map(|_| write_op(words.at(0), 1, 0)).collect();
-            line(count, [batch(stream, &ops, 0), outcome(stream)]);
+            line(count, ended(batch(stream, &ops, 0), stream));
         }
-        line("null", stream_batch_mem_op(stream, 1, 0, 0));
-        line("null_0", stream_batch_mem_op(stream, 0, 0, 0));
+        line("null", batch_mem_op(stream, 1, 0, 0));
+        line("null_0", batch_mem_op(stream, 0, 0, 0));
     }),
     // A write in front of a wait in one batch is done before the wait is over.
     ("batch_order", || {
@@ -136,7 +136,7 @@ const QUESTIONS: Questions = &[
         words.store(0, 1);
         line("then", outcome(stream));
         let ops = [write_op(words.at(5), 1, 0), wait_op(words.at(5), 1, 0)];
-        line("own_write", [batch(stream, &ops, 0), outcome(stream)]);
+        line("own_write", ended(batch(stream, &ops, 0), stream));
     }),
     // One of two operations is wrong.
     ("batch_partly_wrong", || {
@@ -151,10 +151,7 @@ const QUESTIONS: Questions = &[
         for kind in 0..=9 {
             line(
                 kind,
-                [
-                    batch(stream, &[op(kind, words.at(0), 0, 0)], 0),
-                    outcome(stream),
-                ],
+                ended(batch(stream, &[op(kind, words.at(0), 0, 0)], 0), stream),
             );
         }
     }),
@@ -173,19 +170,19 @@ const QUESTIONS: Questions = &[
             let address = words.at(0) + offset;
             line(
                 format!("write_64_{offset}"),
-                stream_write_value64(stream, address, 1, 0),
+                write_value64(stream, address, 1, 0),
             );
             line(
                 format!("wait_64_{offset}"),
-                stream_wait_value64(stream, address, 0, 0),
+                wait_value64(stream, address, 0, 0),
             );
             line(
                 format!("write_32_{offset}"),
-                stream_write_value32(stream, address, 1, 0),
+                write_value32(stream, address, 1, 0),
             );
             line(
                 format!("wait_32_{offset}"),
-                stream_wait_value32(stream, address, 0, 0),
+                wait_value32(stream, address, 0, 0),
             );
         }
         line("then", outcome(stream));
@@ -193,8 +190,8 @@ const QUESTIONS: Questions = &[
     ("unregistered", || {
         let stream = stream();
         let host = leak(64) as u64;
-        line("write", stream_write_value64(stream, host, 1, 0));
-        line("wait", stream_wait_value64(stream, host, 0, 0));
+        line("write", write_value64(stream, host, 1, 0));
+        line("wait", wait_value64(stream, host, 0, 0));
         line("batch", batch(stream, &[write_op(host, 1, 0)], 0));
         line("then", outcome(stream));
     }),
@@ -203,33 +200,33 @@ const QUESTIONS: Questions = &[
         for address in [0, 16, 1 << 46] {
             line(
                 format!("write_{address}"),
-                stream_write_value64(stream, address, 1, 0),
+                write_value64(stream, address, 1, 0),
             );
             line(
                 format!("wait_{address}"),
-                stream_wait_value64(stream, address, 0, 0),
+                wait_value64(stream, address, 0, 0),
             );
         }
         line("then", outcome(stream));
     }),
     ("device_memory", || {
         let (stream, memory, mut value) = (stream(), alloc(4096), 0_u64);
-        line("write", stream_write_value64(stream, memory, 7, 0));
-        line("wait", stream_wait_value64(stream, memory, 7, 0));
+        line("write", write_value64(stream, memory, 7, 0));
+        line("wait", wait_value64(stream, memory, 7, 0));
         line("then", outcome(stream));
         memcpy_dtoh(&raw mut value as usize, memory, 8);
         line("value", value);
     }),
     ("past_end", || {
         let (stream, memory, words) = (stream(), alloc(4096), Words::new());
-        line("device", stream_write_value64(stream, memory + 4096, 7, 0));
+        line("device", write_value64(stream, memory + 4096, 7, 0));
         line(
             "pinned",
-            stream_write_value64(stream, words.at(Words::COUNT), 7, 0),
+            write_value64(stream, words.at(Words::COUNT), 7, 0),
         );
         line("then", outcome(stream));
         mem_free(memory);
-        line("freed", stream_write_value64(stream, memory, 7, 0));
+        line("freed", write_value64(stream, memory, 7, 0));
         line("then_freed", outcome(stream));
     }),
     ("null_streams", || {
@@ -238,8 +235,8 @@ const QUESTIONS: Questions = &[
             line(
                 stream,
                 [
-                    stream_write_value64(stream, words.at(stream), 1, 0),
-                    stream_wait_value64(stream, words.at(stream), 1, 0),
+                    write_value64(stream, words.at(stream), 1, 0),
+                    wait_value64(stream, words.at(stream), 1, 0),
                     stream_synchronize(stream),
                 ],
             );
@@ -259,10 +256,7 @@ const QUESTIONS: Questions = &[
         let code = mem_free_host(words.host);
         let early = start.elapsed().as_millis() < 500;
         let _ = opener.join();
-        answer(format!(
-            "{code}, returns while the stream waits: {}",
-            yes(early)
-        ));
+        answer((code, that("returns while the stream waits", early)));
     }),
     ("wait_sees_device_write", || {
         let (waiter, writer, words) = (stream(), stream(), Words::new());
@@ -282,7 +276,7 @@ const QUESTIONS: Questions = &[
         let codes = [
             memset_d32_async(memory, 0, 2, writer),
             stream_synchronize(writer),
-            stream_wait_value64(waiter, memory, 1, 0),
+            wait_value64(waiter, memory, 1, 0),
         ];
         mark(waiter, words, 1);
         let early = marked_early(words, 1);
@@ -297,7 +291,7 @@ const QUESTIONS: Questions = &[
     // The word is right only for a moment.
     ("wait_not_missed", || {
         let (waiter, words) = (stream(), Words::new());
-        let code = stream_wait_value64(waiter, words.at(0), 5, 1);
+        let code = wait_value64(waiter, words.at(0), 5, 1);
         mark(waiter, words, 1);
         marked_early(words, 1);
         for _ in 0..1000 {

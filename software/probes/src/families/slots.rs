@@ -15,7 +15,7 @@ pub(crate) fn list(all: &mut Probes) {
 fn nodes(stream: Handle) -> Vec<Handle> {
     let (mut status, mut id, mut graph, mut nodes, mut count) = (0, 0, 0, 0_usize, 0_usize);
     let (to, number) = (&raw mut nodes as usize, &raw mut count as usize);
-    let code = stream_get_capture_info(stream, &mut status, &mut id, &mut graph, to, number);
+    let code = capture_info(stream, &mut status, &mut id, &mut graph, to, number);
     check(code);
     let first = nodes as *const Handle;
     // SAFETY: the driver has written where so many handles are.
@@ -143,7 +143,7 @@ const QUESTIONS: Questions = &[
         words.store(1, 1);
         line("then", outcome(stream));
         line("second", value());
-        line("third", [graph_launch(exec, stream), outcome(stream)]);
+        line("third", ended(graph_launch(exec, stream), stream));
         line("value", value());
     }),
     ("wait_in_flight", || {
@@ -235,7 +235,7 @@ const QUESTIONS: Questions = &[
         });
         line("set", set_signal(exec, signal, &semaphore, 3));
         line("destroy", graph_destroy(graph));
-        line("launch", [graph_launch(exec, stream), outcome(stream)]);
+        line("launch", ended(graph_launch(exec, stream), stream));
         line("value", semaphore.value());
     }),
     ("events", || {
@@ -243,7 +243,7 @@ const QUESTIONS: Questions = &[
         let (first, second) = (event(NO_TIMING), event(NO_TIMING));
         let (_, exec) = capture(|stream| {
             park(stream, words, 0);
-            check(event_record_with_flags(first, stream, 1));
+            check(record_with_flags(first, stream, 1));
             place = node(stream);
             park(stream, words, 1)
         });
@@ -268,7 +268,7 @@ const QUESTIONS: Questions = &[
         let (_, exec) = capture(|stream| {
             check(stream_wait_event(stream, gate[0], 1));
             wait = node(stream);
-            check(event_record_with_flags(done[0], stream, 1));
+            check(record_with_flags(done[0], stream, 1));
             place = node(stream);
         });
         for (index, gate) in gate.into_iter().enumerate() {
@@ -297,7 +297,7 @@ const QUESTIONS: Questions = &[
             check(stream_wait_event(stream, never, 1));
             wait = node(stream);
         });
-        let codes = [graph_launch(exec, stream), outcome(stream)];
+        let codes = ended(graph_launch(exec, stream), stream);
         line("captured", codes);
         let fresh = event(NO_TIMING);
         let codes = [
@@ -393,7 +393,7 @@ const QUESTIONS: Questions = &[
             check(stream_wait_event(stream, first, 1));
             gate = node(stream);
             mark(stream, words, 0);
-            check(event_record_with_flags(first, stream, 1));
+            check(record_with_flags(first, stream, 1));
             place = node(stream);
         });
         line(

@@ -52,7 +52,7 @@ fn with_object(words: Option<Words>) -> (Handle, Handle) {
     }
     check(stream_end_capture(stream, &mut graph));
     check(user_object_create(&mut object, 7, destroy, 1, 1));
-    check(graph_retain_user_object(graph, object, 1, 1));
+    check(retain_user_object(graph, object, 1, 1));
     check(graph_instantiate(&mut exec, graph, 0));
     (graph, exec)
 }
@@ -70,7 +70,7 @@ const QUESTIONS: Questions = &[
         line("graph_destroy", (graph_destroy(graph), destroyed()));
         line(
             "launch",
-            ([graph_launch(exec, stream), outcome(stream)], destroyed()),
+            (ended(graph_launch(exec, stream), stream), destroyed()),
         );
         line("exec_destroy", (graph_exec_destroy(exec), soon_destroyed()));
         line("own_thread", own_thread());
@@ -97,8 +97,8 @@ const QUESTIONS: Questions = &[
             "create_2",
             user_object_create(&mut object, 0, destroy, 2, 1),
         );
-        line("retain_0", graph_retain_user_object(graph, object, 0, 0));
-        line("retain", graph_retain_user_object(graph, object, 1, 0));
+        line("retain_0", retain_user_object(graph, object, 0, 0));
+        line("retain", retain_user_object(graph, object, 1, 0));
         line("release_0", user_object_release(object, 0));
         line("release_1", (user_object_release(object, 1), destroyed()));
         line("release_2", (user_object_release(object, 1), destroyed()));
@@ -116,27 +116,21 @@ const QUESTIONS: Questions = &[
         }
         user_object_create(&mut object, 0, destroy, 3, 1);
         for flags in 0..4 {
-            let code = graph_retain_user_object(graph, object, 1, flags);
+            let code = retain_user_object(graph, object, 1, flags);
             line(format!("retain_{flags}"), code);
         }
-        line(
-            "retain_null_graph",
-            graph_retain_user_object(0, object, 1, 0),
-        );
-        line(
-            "retain_null_object",
-            graph_retain_user_object(graph, 0, 1, 0),
-        );
+        line("retain_null_graph", retain_user_object(0, object, 1, 0));
+        line("retain_null_object", retain_user_object(graph, 0, 1, 0));
     }),
     // An object is given to the graph of a capture that is then invalidated.
     ("object_of_capture", || {
         let (stream, mut object, mut graph) = (stream(), 0, 0);
         check(stream_begin_capture(stream, 0));
         let (mut status, mut id, mut capturing) = (0, 0, 0);
-        let info = stream_get_capture_info(stream, &mut status, &mut id, &mut capturing, 0, 0);
+        let info = capture_info(stream, &mut status, &mut id, &mut capturing, 0, 0);
         check(info);
         check(user_object_create(&mut object, 7, destroy, 1, 1));
-        line("retain", graph_retain_user_object(capturing, object, 1, 1));
+        line("retain", retain_user_object(capturing, object, 1, 1));
         line("spoil", stream_query(stream));
         line("not_yet", destroyed());
         line("end", stream_end_capture(stream, &mut graph));

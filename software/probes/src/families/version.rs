@@ -22,7 +22,7 @@ const QUESTIONS: Questions = &[("priorities", || {
     ];
     for (which, priority) in priorities {
         let (mut stream, mut is) = (0, -99);
-        let code = stream_create_with_priority(&mut stream, 1, priority);
+        let code = create_with_priority(&mut stream, 1, priority);
         if code == 0 {
             stream_get_priority(stream, &mut is);
         }
@@ -110,7 +110,7 @@ const BARE: Questions = &[
             device_get_uuid_v1(&mut old, 0),
             device_get_uuid(&mut new, 0),
         ];
-        answer(format!("{}, same: {}", names(&codes), yes(old == new)));
+        answer((codes, that("same", old == new)));
     }),
     ("luid", || {
         check(init(0));

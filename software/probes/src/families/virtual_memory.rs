@@ -51,7 +51,7 @@ fn create(bytes: usize) -> Handle {
 
 fn reserve(bytes: usize) -> u64 {
     let mut address = 0;
-    let code = mem_address_reserve(&mut address, bytes, 0, 0, 0);
+    let code = address_reserve(&mut address, bytes, 0, 0, 0);
     check(code);
     address
 }
@@ -95,13 +95,10 @@ fn kernel_without_access(take: Take) {
     let put = kernel(c"put");
     line(
         "with_all",
-        [launch(put, stream, &[address, 1]), outcome(stream)],
+        ended(launch(put, stream, &[address, 1]), stream),
     );
     line("taken", take(address));
-    line(
-        "then",
-        [launch(put, stream, &[address, 1]), outcome(stream)],
-    );
+    line("then", ended(launch(put, stream, &[address, 1]), stream));
 }
 
 const QUESTIONS: Questions = &[
@@ -165,7 +162,7 @@ const QUESTIONS: Questions = &[
         line("flags_1", mem_create(&mut handle, GRANULE, &base, 1));
         let handle = create(GRANULE);
         let code = mem_properties(&mut told, handle);
-        line("told", format!("{code}, same: {}", yes(told == base)));
+        line("told", (code, that("same", told == base)));
     }),
     ("sizes", || {
         for bytes in [
@@ -196,16 +193,16 @@ const QUESTIONS: Questions = &[
             ("flags_1", GRANULE, 0, 1),
         ] {
             let mut address = 0;
-            let code = mem_address_reserve(&mut address, bytes, alignment, 0, flags);
+            let code = address_reserve(&mut address, bytes, alignment, 0, flags);
             let aligned = address % (GRANULE.max(alignment) as u64) == 0;
-            line(what, format!("{code}, aligned: {}", yes(aligned)));
+            line(what, (code, that("aligned", aligned)));
         }
         let address = reserve(4 * GRANULE);
-        line("free_part", mem_address_free(address, GRANULE));
+        line("free_part", address_free(address, GRANULE));
         let inside = address + GRANULE as u64;
-        line("free_inside", mem_address_free(inside, GRANULE));
-        line("free_unknown", mem_address_free(16 << 20, GRANULE));
-        let code = [(); 2].map(|()| mem_address_free(address, 4 * GRANULE));
+        line("free_inside", address_free(inside, GRANULE));
+        line("free_unknown", address_free(16 << 20, GRANULE));
+        let code = [(); 2].map(|()| address_free(address, 4 * GRANULE));
         line("free_twice", code);
     }),
     ("map_wrong", || {
@@ -279,12 +276,14 @@ const QUESTIONS: Questions = &[
         line("both", allow(address, 4 * GRANULE, 3));
         let stream = stream();
         let across = address + 2 * size - 64;
-        let code = memset_d32_async(across, 1, 32, stream);
-        line("memset_across", [code, outcome(stream)]);
+        line(
+            "memset_across",
+            ended(memset_d32_async(across, 1, 32, stream), stream),
+        );
     }),
     ("free_while_mapped", || {
         let address = mapped(create(GRANULE), GRANULE);
-        line("free", mem_address_free(address, GRANULE));
+        line("free", address_free(address, GRANULE));
         line("use", used(address));
     }),
     ("release", || {
@@ -293,7 +292,7 @@ const QUESTIONS: Questions = &[
         line("release", mem_release(handle));
         line("use", used(address));
         line("unmap", mem_unmap(address, GRANULE));
-        line("free", mem_address_free(address, GRANULE));
+        line("free", address_free(address, GRANULE));
         line("release_0", mem_release(0));
     }),
     ("export", || {
@@ -313,7 +312,7 @@ const QUESTIONS: Questions = &[
         for (what, fd) in fds() {
             let mut handle = 0;
             let code = mem_import(&mut handle, fd as usize, FD);
-            line(what, format!("{code}, open: {}", open(fd)));
+            line(what, (code, open(fd)));
         }
         let (fd, mut handle) = (exported(create(GRANULE)), 0);
         for kind in [0, 2, 8] {
@@ -326,7 +325,7 @@ const QUESTIONS: Questions = &[
         let handle = create(GRANULE);
         let (address, fd, mut other) = (mapped(handle, GRANULE), exported(handle), 0);
         let code = mem_import(&mut other, fd as usize, FD);
-        line("import", format!("{code}, open: {}", open(fd)));
+        line("import", (code, open(fd)));
         line("write", used(address));
         line("end", [mem_unmap(address, GRANULE), mem_release(handle)]);
         let there = mapped(other, GRANULE);
@@ -361,12 +360,14 @@ const QUESTIONS: Questions = &[
     ("after_fault", || {
         let handle = create(GRANULE);
         let (address, stream) = (mapped(handle, GRANULE), stream());
-        let code = launch(kernel(c"put"), stream, &[16, 1]);
-        line("fault", [code, outcome(stream)]);
+        line(
+            "fault",
+            ended(launch(kernel(c"put"), stream, &[16, 1]), stream),
+        );
         let (mut fd, mut other, mut place) = (-1, 0, 0);
         line("create", mem_create(&mut other, GRANULE, &prop(FD), 0));
         line("export", mem_export(&mut fd, handle, FD, 0));
-        line("reserve", mem_address_reserve(&mut place, GRANULE, 0, 0, 0));
+        line("reserve", address_reserve(&mut place, GRANULE, 0, 0, 0));
         line("set_access", allow(address, GRANULE, 1));
         line("unmap", mem_unmap(address, GRANULE));
         line("map", mem_map(address, GRANULE, 0, handle, 0));
@@ -389,7 +390,7 @@ const QUESTIONS: Questions = &[
         let exported = device.exported_memory(GRANULE as u64, false);
         let mut handle = 0;
         let code = mem_import(&mut handle, exported.fd as usize, FD);
-        line("import", format!("{code}, open: {}", open(exported.fd)));
+        line("import", (code, open(exported.fd)));
         line("context", ctx_synchronize());
     }),
     ("to_vulkan", || {
@@ -464,7 +465,7 @@ const BARE: Questions = &[("no_context", || {
     let (mut handle, mut address) = (0, 0);
     let codes = [
         mem_create(&mut handle, GRANULE, &prop(FD), 0),
-        mem_address_reserve(&mut address, GRANULE, 0, 0, 0),
+        address_reserve(&mut address, GRANULE, 0, 0, 0),
         mem_map(address, GRANULE, 0, handle, 0),
         allow(address, GRANULE, 3),
     ];
@@ -477,7 +478,7 @@ const BARE: Questions = &[("no_context", || {
     line("use_afterwards", used(address));
     let codes = [
         mem_unmap(address, GRANULE),
-        mem_address_free(address, GRANULE),
+        address_free(address, GRANULE),
         mem_release(handle),
     ];
     line("end", codes);

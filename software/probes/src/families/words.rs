@@ -57,9 +57,9 @@ fn written(bits: u32) {
             memset_d32_async(address, 0, 2, writer),
             stream_synchronize(writer),
             if bits == 64 {
-                stream_wait_value64(waiter, address, 7, 0)
+                wait_value64(waiter, address, 7, 0)
             } else {
-                stream_wait_value32(waiter, address, 7, 0)
+                wait_value32(waiter, address, 7, 0)
             },
         ];
         words.store(1, 0);
@@ -138,9 +138,9 @@ const QUESTIONS: Questions = &[
         let (waiter, writer, words) = (stream(), stream(), Words::new());
         let (memory, put) = (alloc(64), kernel(c"put_32"));
         let codes = [
-            stream_write_value32(writer, memory, 0xffff_fffe, 0),
+            write_value32(writer, memory, 0xffff_fffe, 0),
             stream_synchronize(writer),
-            stream_wait_value32(waiter, memory, 1, 0),
+            wait_value32(waiter, memory, 1, 0),
         ];
         mark(waiter, words, 0);
         let early = marked_early(words, 0);
@@ -166,7 +166,7 @@ const QUESTIONS: Questions = &[
         let (put, stream) = (kernel(c"put"), stream());
         let found = stale(|value, words| {
             check(launch(put, stream, &[words.at(0), value]));
-            let code = stream_write_value64(stream, words.at(512), value, 0);
+            let code = write_value64(stream, words.at(512), value, 0);
             check(code)
         });
         answer(format!("~{found}"));
@@ -182,8 +182,8 @@ const QUESTIONS: Questions = &[
             line(
                 what,
                 [
-                    stream_write_value64(stream, address, 5, 0),
-                    stream_wait_value64(stream, address, 5, 0),
+                    write_value64(stream, address, 5, 0),
+                    wait_value64(stream, address, 5, 0),
                     outcome(stream),
                 ],
             );
@@ -202,8 +202,8 @@ const QUESTIONS: Questions = &[
         line(
             "codes",
             [
-                stream_write_value64(stream, memory, 5, 0),
-                stream_wait_value64(stream, memory, 5, 0),
+                write_value64(stream, memory, 5, 0),
+                wait_value64(stream, memory, 5, 0),
                 outcome(stream),
             ],
         );
@@ -218,7 +218,7 @@ const QUESTIONS: Questions = &[
             launch(put, writer, &[memory, 1]),
         ];
         for stream in &waiting {
-            check(stream_wait_value64(*stream, memory, 1, 0));
+            check(wait_value64(*stream, memory, 1, 0));
         }
         let done = waiting.iter().filter(|stream| outcome(**stream) == 0);
         answer(format!("{} {}", names(&codes), done.count()));
@@ -235,14 +235,14 @@ const QUESTIONS: Questions = &[
         ] {
             let stream = stream();
             let codes = [
-                stream_write_value32(stream, memory, is, 0),
+                write_value32(stream, memory, is, 0),
                 stream_synchronize(stream),
-                stream_wait_value32(stream, memory, value, flags),
+                wait_value32(stream, memory, value, flags),
             ];
             let goes = within(200, || stream_query(stream) == 0);
             // Lets it go, before the next case writes.
             let other = self::stream();
-            stream_write_value32(other, memory, value, 0);
+            write_value32(other, memory, value, 0);
             stream_synchronize(other);
             line(what, format!("{} {}", names(&codes), yes(goes)));
         }
