@@ -384,6 +384,9 @@ pub(crate) fn memset_graph() -> (Handle, Handle) {
     capture(|stream| check(memset_d32_async(memory, 1, 1, stream)))
 }
 
+/// A call that may fail.
+pub(crate) type Call = fn(Objects) -> Code;
+
 /// Objects for calls that may fail: of a context that is gone, during a capture, after a fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Objects {

@@ -337,7 +337,7 @@ const QUESTIONS: Questions = &[
     // Runs out of descriptors while Vulkan makes semaphores, and destroys one of them afterwards.
     ("descriptors_out_then_destroy", || {
         let device = vulkan();
-        let all = make_until_refused(&device);
+        let all = make_until_refused(device);
         line("raised", shown(&device.semaphore(true)));
         let one = need(all.first().ok_or_else(|| "no semaphore was made".into()));
         device.destroy(*one);
@@ -346,7 +346,7 @@ const QUESTIONS: Questions = &[
     // Runs out of descriptors while Vulkan makes semaphores, and opens a second device afterwards.
     ("descriptors_out_then_open", || {
         let device = vulkan();
-        make_until_refused(&device);
+        make_until_refused(device);
         line("raised", shown(&device.semaphore(true)));
         line("second", shown(&Vulkan::open().semaphore(true)));
         line("first", shown(&device.semaphore(true)));

@@ -159,8 +159,6 @@ fn faulted() -> Objects {
     objects
 }
 
-type Call = fn(Objects) -> Code;
-
 /// Every function of the backend's table that needs a context, and some more.
 const CALLS: &[(&str, Call)] = &[
     ("init", |_| init(0)),

@@ -28,10 +28,10 @@ struct During {
     other: Objects,
 }
 
-type Call = fn(During) -> Code;
+type Spoiling = fn(During) -> Code;
 
 /// Calls that concern the capture itself, on its thread.
-const SPOILING: &[(&str, Call)] = &[
+const SPOILING: &[(&str, Spoiling)] = &[
     ("query_captured", |it| event_query(it.captured)),
     ("synchronize_captured", |it| event_synchronize(it.captured)),
     ("elapsed_captured", |it| elapsed(it.captured, it.captured)),
@@ -65,7 +65,7 @@ const SPOILING: &[(&str, Call)] = &[
 ];
 
 /// Calls that a capture in another mode than relaxed can forbid.
-const UNSAFE: &[(&str, fn(Objects) -> Code)] = &[
+const UNSAFE: &[(&str, Call)] = &[
     ("mem_alloc", |_| mem_alloc(&mut 0, 64)),
     ("mem_alloc_large", |_| mem_alloc(&mut 0, 64 << 20)),
     ("mem_free", |it| mem_free(it.memory)),
@@ -122,7 +122,7 @@ fn shown(it: &During, code: Code) -> (Code, String, String) {
 
 /// The same call on the thread that captures, on another one, and on one that has exchanged its
 /// mode.
-fn from_threads(mode: u32, call: fn(Objects) -> Code) {
+fn from_threads(mode: u32, call: Call) {
     let it = prepare(mode);
     line("own", shown(&it, call(it.other)));
     let it = prepare(mode);

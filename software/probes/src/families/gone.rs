@@ -19,8 +19,6 @@ pub(crate) fn list(all: &mut Probes) {
     });
 }
 
-type Call = fn(Objects) -> Code;
-
 const AFTER: &[(&str, Call)] = &[
     ("event_query", |it| event_query(it.timed)),
     ("event_synchronize", |it| event_synchronize(it.timed)),
