@@ -8,13 +8,16 @@ use crate::harness::*;
 use crate::kit::*;
 use crate::vulkan::*;
 
-const COUNTS: &[usize] = &[1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 32];
+const COUNTS: [usize; 17] = [1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 20, 32];
 const LIMIT: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 /// How many streams there are of which one waits.
 const STREAMS: usize = 34;
 
 /// Semaphores that streams wait for.
 type Semaphores = Vec<Imported>;
+
+/// Keeps all streams but one waiting.
+type Block = fn(&[Handle], Handle, Words) -> Semaphores;
 
 /// How the streams are made, and what keeps all but one waiting until that one has worked.
 #[derive(Clone, Copy)]
@@ -23,7 +26,7 @@ struct Way {
     signalling: fn() -> Handle,
     /// The signalling stream is created first, and not last.
     is_first: bool,
-    block: fn(&[Handle], Handle, Words) -> Semaphores,
+    block: Block,
 }
 
 /// Waits for memory.
@@ -36,75 +39,54 @@ const PLAIN: Way = Way {
         Vec::new()
     },
 };
-/// A kernel spins in each stream.
-const KERNEL: Way = Way {
-    block: |waiting, _, words| {
-        // Loaded before anything is parked.
-        kernel(c"spin");
-        waiting.iter().for_each(|stream| spin(*stream, words, 0));
-        Vec::new()
-    },
-    ..PLAIN
-};
 
-/// A way, and the limit of connections.
-const WAYS: &[(&str, Way, Option<&str>)] = &[
-    ("last", PLAIN, None),
-    (
-        "first",
-        Way {
-            is_first: true,
-            ..PLAIN
-        },
-        None,
-    ),
-    (
-        "urgent",
-        Way {
-            signalling: urgent,
-            ..PLAIN
-        },
-        None,
-    ),
-    (
-        "urgent_waits",
-        Way {
-            waiting: urgent,
-            ..PLAIN
-        },
-        None,
-    ),
-    (
-        "blocking",
-        Way {
-            waiting: blocking,
-            signalling: blocking,
-            ..PLAIN
-        },
-        None,
-    ),
-    ("kernel", KERNEL, None),
-    (
-        "event",
-        Way {
-            block: wait_for_event,
-            ..PLAIN
-        },
-        None,
-    ),
-    (
-        "external",
-        Way {
-            block: wait_for_semaphores,
-            ..PLAIN
-        },
-        None,
-    ),
-    ("last_of_1", PLAIN, Some("1")),
-    ("last_of_2", PLAIN, Some("2")),
-    ("last_of_32", PLAIN, Some("32")),
-    ("kernel_of_32", KERNEL, Some("32")),
+const WAYS: &[(&str, Way)] = &[
+    ("last", PLAIN),
+    ("first", PLAIN.first()),
+    ("urgent", PLAIN.with(stream, urgent)),
+    ("urgent_waits", PLAIN.with(urgent, stream)),
+    ("blocking", PLAIN.with(blocking, blocking)),
+    ("kernel", PLAIN.behind(spin_in_all)),
+    ("event", PLAIN.behind(wait_for_event)),
+    ("external", PLAIN.behind(wait_for_semaphores)),
 ];
+
+/// With limits of connections.
+const LIMITED_WAYS: &[(&str, Way, &str)] = &[
+    ("last_of_1", PLAIN, "1"),
+    ("last_of_2", PLAIN, "2"),
+    ("last_of_32", PLAIN, "32"),
+    ("kernel_of_32", PLAIN.behind(spin_in_all), "32"),
+];
+
+impl Way {
+    const fn first(self) -> Self {
+        Self {
+            is_first: true,
+            ..self
+        }
+    }
+
+    const fn with(self, waiting: fn() -> Handle, signalling: fn() -> Handle) -> Self {
+        Self {
+            waiting,
+            signalling,
+            ..self
+        }
+    }
+
+    const fn behind(self, block: Block) -> Self {
+        Self { block, ..self }
+    }
+}
+
+/// A kernel spins in each stream.
+fn spin_in_all(waiting: &[Handle], _: Handle, words: Words) -> Semaphores {
+    // Loaded before anything is parked.
+    kernel(c"spin");
+    waiting.iter().for_each(|stream| spin(*stream, words, 0));
+    Vec::new()
+}
 
 /// One stream waits for memory, the others for an event behind that.
 fn wait_for_event(waiting: &[Handle], _: Handle, words: Words) -> Semaphores {
@@ -139,135 +121,102 @@ type Made = fn() -> Vec<Handle>;
 /// What another stream does, with its number, while one waits.
 type Work = fn(&Kit, usize, Handle) -> Code;
 
-const PLAINLY: Made = || streams(STREAMS);
 const WRITE: Work = |kit, index, stream| write_value64(stream, kit.words.at(index + 1), 1, 0);
 
-const HELD: &[(&str, Made, Work, Option<&str>)] = &[
-    ("write", PLAINLY, WRITE, None),
-    (
-        "launch",
-        PLAINLY,
-        |kit, index, stream| launch(kit.put, stream, &[kit.words.at(index + 1), 1]),
-        None,
-    ),
-    (
-        "memset",
-        PLAINLY,
-        |kit, index, stream| memset_d32_async(kit.words.at(index + 1), 1, 1, stream),
-        None,
-    ),
-    (
-        "copy",
-        PLAINLY,
-        |kit, _, stream| memcpy_htod_async(kit.memory, kit.words.host, 8, stream),
-        None,
-    ),
-    (
-        "record",
-        PLAINLY,
-        |kit, _, stream| event_record(kit.event, stream),
-        None,
-    ),
-    (
-        "external",
-        PLAINLY,
-        |kit, index, stream| kit.semaphore.signal_code(index as u64 + 1, stream),
-        None,
-    ),
+const WORKS: &[(&str, Work)] = &[
+    ("write", WRITE),
+    ("launch", |kit, index, stream| {
+        launch(kit.put, stream, &[kit.words.at(index + 1), 1])
+    }),
+    ("memset", |kit, index, stream| {
+        memset_d32_async(kit.words.at(index + 1), 1, 1, stream)
+    }),
+    ("copy", |kit, _, stream| {
+        memcpy_htod_async(kit.memory, kit.words.host, 8, stream)
+    }),
+    ("record", |kit, _, stream| event_record(kit.event, stream)),
+    ("external", |kit, index, stream| {
+        kit.semaphore.signal_code(index as u64 + 1, stream)
+    }),
+];
+
+const MADE: &[(&str, Made)] = &[
     // Each second one has the greatest priority, the first has the least.
-    (
-        "mixed",
-        || {
-            (0..STREAMS)
-                .map(|index| [stream, urgent][index % 2]())
-                .collect()
-        },
-        WRITE,
-        None,
-    ),
+    ("mixed", || {
+        (0..STREAMS)
+            .map(|index| [stream, urgent][index % 2]())
+            .collect()
+    }),
     // The first has the greatest priority, the others have the least.
-    ("urgent_first", || behind(urgent()), WRITE, None),
-    (
-        "urgent",
-        || (0..STREAMS).map(|_| urgent()).collect(),
-        WRITE,
-        None,
-    ),
-    ("used_backwards", used_backwards, WRITE, None),
+    ("urgent_first", || behind(urgent())),
+    ("urgent", || (0..STREAMS).map(|_| urgent()).collect()),
+    ("used_backwards", used_backwards),
     // Four have been created and destroyed before.
-    (
-        "behind_destroyed",
-        || {
-            streams(4)
-                .into_iter()
-                .for_each(|stream| check(stream_destroy(stream)));
-            streams(STREAMS)
-        },
-        WRITE,
-        None,
-    ),
+    ("behind_destroyed", || {
+        streams(4)
+            .into_iter()
+            .for_each(|stream| check(stream_destroy(stream)));
+        streams(STREAMS)
+    }),
     // Between each two, another is created and destroyed.
-    (
-        "between_destroyed",
-        || {
-            let make = |_| {
-                let one = stream();
-                check(stream_destroy(stream()));
-                one
-            };
-            (0..STREAMS).map(make).collect()
-        },
-        WRITE,
-        None,
-    ),
-    ("legacy", || behind(1), WRITE, None),
-    ("per_thread", || behind(2), WRITE, None),
+    ("between_destroyed", || {
+        let make = |_| {
+            let one = stream();
+            check(stream_destroy(stream()));
+            one
+        };
+        (0..STREAMS).map(make).collect()
+    }),
+    ("legacy", || behind(1)),
+    ("per_thread", || behind(2)),
     // The second half belongs to another context.
-    (
-        "other_context",
-        || {
-            let mut all = streams(STREAMS / 2);
-            another_context();
-            all.extend(streams(STREAMS / 2));
-            all
-        },
-        WRITE,
-        None,
-    ),
-    ("of_1", PLAINLY, WRITE, Some("1")),
-    ("of_2", PLAINLY, WRITE, Some("2")),
-    ("of_3", PLAINLY, WRITE, Some("3")),
-    ("of_32", PLAINLY, WRITE, Some("32")),
+    ("other_context", || {
+        let mut all = streams(STREAMS / 2);
+        another_context();
+        all.extend(streams(STREAMS / 2));
+        all
+    }),
 ];
 
 pub(crate) fn list(all: &mut Probes) {
-    for (name, way, limit) in WAYS {
-        for count in COUNTS {
-            let case = [(&*format!("{count:02}"), *count)];
-            all.each(&format!("connections.{name}"), &case, |count| {
-                signalled(*way, count)
-            });
-            all.limit(*limit);
-        }
-    }
-    for (name, made, work, limit) in HELD {
-        all.each("connections.held_up", &[(*name, ())], |()| {
-            held_up_by(&made(), 0, *work)
+    let counts = COUNTS.map(|count| (format!("{count:02}"), count));
+    let counts = counts
+        .each_ref()
+        .map(|(name, count)| (name.as_str(), *count));
+    for (name, way) in WAYS {
+        all.each(&format!("connections.{name}"), &counts, |count| {
+            signalled(*way, count)
         });
-        all.limit(*limit);
+    }
+    for (name, way, limit) in LIMITED_WAYS {
+        all.each(&format!("connections.{name}"), &counts, |count| {
+            signalled(*way, count)
+        });
+        all.limit(COUNTS.len(), limit);
+    }
+    const HELD_UP: &str = "connections.held_up";
+    all.each(HELD_UP, WORKS, |work| {
+        held_up_by(&streams(STREAMS), 0, work)
+    });
+    all.each(HELD_UP, MADE, |made| held_up_by(&made(), 0, WRITE));
+    for (name, limit) in [("of_1", "1"), ("of_2", "2"), ("of_3", "3"), ("of_32", "32")] {
+        all.each(HELD_UP, &[(name, 0)], |first| {
+            held_up_by(&streams(STREAMS), first, WRITE)
+        });
+        all.limit(1, limit);
     }
     for first in [1, 2, 3, 7, 8, 9] {
         let case = [(&*format!("by_{first}"), first)];
-        all.each("connections.held_up", &case, |first| {
+        all.each(HELD_UP, &case, |first| {
             held_up_by(&streams(STREAMS), first, WRITE)
         });
     }
 }
 
 impl Probes {
-    /// Sets the limit of connections for the last question.
-    fn limit(&mut self, limit: Option<&'static str>) {
-        if let (Some(limit), Some(last)) = (limit, self.0.last_mut()) {
+    /// Sets the limit of connections for the last questions.
+    fn limit(&mut self, count: usize, limit: &'static str) {
+        for last in self.0.iter_mut().rev().take(count) {
             last.variable = Some((LIMIT, limit));
         }
     }
