@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use syncline::{Error, handle::Rejected};
 
-/// The time limit of waits.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// The time limit of waits. On a busy machine, a second process takes seconds to start.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reason why a scenario ended early.
 #[derive(Debug)]
