@@ -102,7 +102,14 @@ fn a_trim_leaves_no_driver_object() {
 #[test]
 fn a_hang_is_found() {
     let opens = "cuDeviceGetCount";
-    let output = faults(&["--scenario", "self.hangs", "--limit", "2", "--function", opens]);
+    let output = faults(&[
+        "--scenario",
+        "self.hangs",
+        "--limit",
+        "2",
+        "--function",
+        opens,
+    ]);
     let text = words(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("cuDeviceGetCount hung (once)"), "{text}");
