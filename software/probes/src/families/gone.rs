@@ -6,7 +6,7 @@ use crate::kit::*;
 
 pub(crate) fn list(all: &mut Probes) {
     all.each("context.after_destroy", AFTER, |call| {
-        // First the primary context: in the other order an H200's driver returns 709 for five calls.
+        // First the primary context: in the other order an H200 returns 709 for five calls.
         let primary = primary();
         let other = another_context();
         let objects = Objects::new();
