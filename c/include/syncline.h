@@ -583,7 +583,7 @@ sl_result sl_report(char *buffer, size_t size, size_t *length);
 //
 // It has all causes, and for a time-out the signals that are missing. Valid until the next error
 // on this thread. The empty text if no call has failed. Never pass it to a function together with
-// the call whose error it is: C may evaluate it before.
+// the call whose error it is: C may call sl_last_error first.
 const char *sl_last_error(void);
 
 // Makes a device of the host. It needs no driver.

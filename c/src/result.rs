@@ -341,7 +341,7 @@ pub(crate) unsafe fn list<'a, T>(
 ///
 /// It has all causes, and for a time-out the signals that are missing. Valid until the next error
 /// on this thread. The empty text if no call has failed. Never pass it to a function together with
-/// the call whose error it is: C may evaluate it before.
+/// the call whose error it is: C may call sl_last_error first.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr())

@@ -8,6 +8,6 @@ pub(crate) fn another_backend(object: &Object, wanted: &str) -> Error {
     Error::unsupported(
         object,
         format!("be used as one of {wanted}"),
-        "it belongs to another backend. Use one of the wanted backend",
+        "it belongs to another backend. Use a device or queue of the wanted backend",
     )
 }

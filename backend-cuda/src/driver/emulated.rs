@@ -451,7 +451,7 @@ std::thread_local! {
     static AT_GRAPHS: RefCell<Option<Repeated>> = const { RefCell::new(None) };
 }
 
-/// Runs `action` in each call of this thread that sets the node of a graph or launches a graph.
+/// Runs `action` in each call of this thread that sets a signal node or launches a graph.
 pub(crate) fn during_graph_calls(action: impl Fn() + 'static) {
     AT_GRAPHS.set(Some(Box::new(action)));
 }

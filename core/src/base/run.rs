@@ -121,10 +121,6 @@ impl DeferWakes {
         let outermost = begin_drain();
         Self { outermost }
     }
-
-    /// Runs the wakes now, unless an outer guard defers them. The same as a drop.
-    #[inline]
-    pub(crate) fn run(self) {}
 }
 
 impl Drop for DeferWakes {

@@ -23,8 +23,6 @@ use crate::timeline::state::{Interval, NewClaim, Shared};
 impl<E: Enqueue> SubmissionQueue<E> {
     /// Same as [`SubmissionQueue::submit`], for work as a trait object.
     ///
-    /// The trait object lets this be compiled once per backend.
-    ///
     /// # Errors
     /// Same errors as [`SubmissionQueue::submit`], in a box to keep the result small.
     #[inline]
@@ -40,7 +38,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
     }
 
-    /// Same as [`SubmissionQueue::submit_work`], without a trace.
+    /// Same as [`SubmissionQueue::submit_work`], without a trace. Compiled once per backend.
     #[inline(never)]
     pub(super) fn submit_untraced<'q>(
         self: &'q Arc<Self>,
@@ -61,9 +59,9 @@ impl<E: Enqueue> SubmissionQueue<E> {
         }
         let released = DeferWakes::new();
         let submitted = self.accept_and_send(state, (waits, signals), &mut submission, work);
-        // The queues that waited for this submission. They may submit to this queue, so they run
-        // after its turn.
-        released.run();
+        // Runs the queues that waited for this submission. They may submit to this queue, so they
+        // run after its turn.
+        drop(released);
         submitted
     }
 

@@ -39,8 +39,8 @@ pub(crate) struct HeldIndex {
     /// One more than the index of the queue whose position this timeline is; 0 for any other
     /// timeline.
     ///
-    /// The claims of a position follow from what its queue holds and are recorded only in that
-    /// index.
+    /// The claims of a position follow from what its queue holds, and are recorded only in that
+    /// queue's nodes.
     queue: AtomicU64,
 }
 

@@ -51,7 +51,8 @@ pub(crate) fn context() -> Handle {
     let mut context = 0;
     check(primary_retain(&mut context, 0));
     current(context);
-    *PRIMARY.get_or_init(|| context)
+    PRIMARY.get_or_init(|| context);
+    context
 }
 
 /// The context with which a question begins.

@@ -9,7 +9,7 @@ use std::{fs, io, process, thread};
 use crate::{one_run, scenarios};
 
 /// A run takes no longer than this, unless the variable has another number of seconds.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const LIMIT_VARIABLE: &str = "SYNCLINE_FAULTS_LIMIT";
 /// The exit code of a server whose run took too long.
 pub(crate) const HANG: i32 = 86;

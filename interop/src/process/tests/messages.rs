@@ -13,7 +13,7 @@ use crate::process::hostile::{elsewhere, image, offer, samples};
 use crate::process::message::{
     Content, HEADER, MAGIC, MAX_DESCRIPTORS, MAX_MESSAGE, Message, Offer, POINT_MESSAGE, VERSION,
 };
-use crate::process::parties::MAX_PARTIES;
+use crate::process::parties::{MAX_PARTIES, handle_number};
 use crate::process::wire::{TooMuch, digest, shortened};
 
 fn encoded(message: &Message, sequence: u64) -> Vec<u8> {
@@ -54,6 +54,28 @@ fn the_bytes_of_a_point_are_fixed() {
     assert_eq!(bytes, expected.concat());
     assert_eq!(bytes.len(), POINT_MESSAGE);
     assert_eq!((MAGIC, VERSION, HEADER), (*b"SYNL", 6, 20));
+}
+
+#[test]
+fn the_numbers_of_handle_kinds_are_fixed() {
+    let kinds = [
+        HandleKind::TimelineOpaqueFd,
+        HandleKind::BinaryOpaqueFd,
+        HandleKind::MemoryOpaqueFd,
+        HandleKind::CounterMemfd,
+        HandleKind::WordsMemfd,
+        HandleKind::PollableFd,
+        HandleKind::SyncFd,
+        HandleKind::TimelineOpaqueWin32,
+        HandleKind::BinaryOpaqueWin32,
+        HandleKind::TimelineOpaqueWin32Kmt,
+        HandleKind::BinaryOpaqueWin32Kmt,
+        HandleKind::D3d12Fence,
+    ];
+    assert_eq!(kinds, HandleKind::ALL);
+    for (number, kind) in (1..).zip(kinds) {
+        assert_eq!(handle_number(kind), number, "{kind:?}");
+    }
 }
 
 #[test]

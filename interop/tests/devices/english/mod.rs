@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use count::Violation;
 
-/// Made from a recording, and wider where a name is wide.
+/// The page that a recording makes. Its lines may be wider.
 const RECORDED: &str = "docs/conformance.md";
 
 /// Adds the `.rs`, `.ptx` and `.md` files under `folder`.

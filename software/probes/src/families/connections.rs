@@ -121,10 +121,11 @@ type Made = fn() -> Vec<Handle>;
 /// What another stream does, with its number, while one waits.
 type Work = fn(&Kit, usize, Handle) -> Code;
 
-const WRITE: Work = |kit, index, stream| write_value64(stream, kit.words.at(index + 1), 1, 0);
+fn write(kit: &Kit, index: usize, stream: Handle) -> Code {
+    write_value64(stream, kit.words.at(index + 1), 1, 0)
+}
 
 const WORKS: &[(&str, Work)] = &[
-    ("write", WRITE),
     ("launch", |kit, index, stream| {
         launch(kit.put, stream, &[kit.words.at(index + 1), 1])
     }),
@@ -135,9 +136,6 @@ const WORKS: &[(&str, Work)] = &[
         memcpy_htod_async(kit.memory, kit.words.host, 8, stream)
     }),
     ("record", |kit, _, stream| event_record(kit.event, stream)),
-    ("external", |kit, index, stream| {
-        kit.semaphore.signal_code(index as u64 + 1, stream)
-    }),
 ];
 
 const MADE: &[(&str, Made)] = &[
@@ -195,20 +193,28 @@ pub(crate) fn list(all: &mut Probes) {
         all.limit(COUNTS.len(), limit);
     }
     const HELD_UP: &str = "connections.held_up";
-    all.each(HELD_UP, WORKS, |work| {
-        held_up_by(&streams(STREAMS), 0, work)
+    all.each(HELD_UP, &[("write", 0)], |first| {
+        held_up_by_writes(&streams(STREAMS), first)
     });
-    all.each(HELD_UP, MADE, |made| held_up_by(&made(), 0, WRITE));
+    all.each(HELD_UP, WORKS, |work| {
+        held_up_by(&streams(STREAMS), 0, work);
+    });
+    all.each(HELD_UP, &[("external", 0)], |first| {
+        let semaphore = timeline();
+        let signal = |_: &Kit, index, stream| semaphore.signal_code(index as u64 + 1, stream);
+        held_up_by(&streams(STREAMS), first, signal);
+    });
+    all.each(HELD_UP, MADE, |made| held_up_by_writes(&made(), 0));
     for (name, limit) in [("of_1", "1"), ("of_2", "2"), ("of_3", "3"), ("of_32", "32")] {
         all.each(HELD_UP, &[(name, 0)], |first| {
-            held_up_by(&streams(STREAMS), first, WRITE)
+            held_up_by_writes(&streams(STREAMS), first)
         });
         all.limit(1, limit);
     }
     for first in [1, 2, 3, 7, 8, 9] {
         let case = [(&*format!("by_{first}"), first)];
         all.each(HELD_UP, &case, |first| {
-            held_up_by(&streams(STREAMS), first, WRITE)
+            held_up_by_writes(&streams(STREAMS), first)
         });
     }
 }
@@ -274,19 +280,29 @@ struct Kit {
     put: Handle,
     memory: u64,
     event: Handle,
-    semaphore: std::sync::LazyLock<Imported>,
 }
 
-/// The streams that do not work while one of them waits.
+/// The streams that do not write while one of them waits. The writes must arrive.
+fn held_up_by_writes(streams: &[Handle], first: usize) {
+    let words = held_up_by(streams, first, write);
+    if !marked(words, if first == 1 { 1 } else { 2 }) {
+        line("written", "no");
+    }
+}
+
+/// The streams that do not work while one of them waits. Returns the words of the work.
 ///
 /// Streams are called by their number in the order in which they were created.
-fn held_up_by(streams: &[Handle], first: usize, work: Work) {
+fn held_up_by(
+    streams: &[Handle],
+    first: usize,
+    work: impl Fn(&Kit, usize, Handle) -> Code,
+) -> Words {
     let kit = Kit {
         words: Words::new(),
         put: kernel(c"put"),
         memory: alloc(4096),
         event: event(NO_TIMING),
-        semaphore: std::sync::LazyLock::new(timeline),
     };
     park(streams[first], kit.words, 0);
     // One after the other, so that a stream is held up by the first only.
@@ -305,12 +321,9 @@ fn held_up_by(streams: &[Handle], first: usize, work: Work) {
     if !streams.iter().all(|stream| finishes(*stream)) {
         line("finish_afterwards", "no");
     }
-    let is_write = std::ptr::fn_addr_eq(work, WRITE);
-    if is_write && !marked(kit.words, if first == 1 { 1 } else { 2 }) {
-        line("written", "no");
-    }
     answer(match held_up.is_empty() {
         true => "none".into(),
         false => held_up.join(" "),
     });
+    kit.words
 }

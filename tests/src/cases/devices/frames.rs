@@ -99,7 +99,8 @@ fn adopt(
 
 /// Waits until all work is done, and destroys the semaphore after its timeline.
 ///
-/// Until the timeline is gone, the device's watching thread may be in a wait for the semaphore.
+/// Until the timeline is gone, the device's watching thread may be in a wait for the semaphore. The
+/// drop of the timeline waits for that thread, at most 50 ms.
 fn destroy(
     device: &Device,
     queue: &user::Queue<Equipped>,
