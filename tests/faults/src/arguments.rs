@@ -23,7 +23,7 @@ syncline-faults --sample N          N of the runs
   --function PART                   only functions with PART in their names
   --out FILE                        write the table to FILE
   --swiftshader                     below the layer, and not lavapipe; VK_DRIVER_FILES must name it
-  --limit SECONDS                   the time limit of a run, 20 unless given
+  --limit SECONDS                   the time limit of a run, 60 unless given
   --jobs N                          N servers at a time, 6 unless given
   --verbose                         print every run
 syncline-faults --exits N           N processes that end in the middle of chains; see the README
