@@ -161,6 +161,14 @@ fn complete() -> Result<(), Failed> {
     Ok(())
 }
 
+fn sample_is_planted() -> Result<(), Failed> {
+    let is_planted = |bug: &&str| BUGS.iter().any(|planted| planted.bug == *bug);
+    match SAMPLE.iter().find(|bug| !is_planted(bug)) {
+        Some(bug) => Err(format!("the table has no bug {bug}").into()),
+        None => Ok(()),
+    }
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     let bugs = BUGS.iter().map(|planted| {
@@ -179,6 +187,7 @@ fn main() -> ExitCode {
     });
     let tables = [
         Trial::test("each_rule_has_a_bug", complete),
+        Trial::test("the_sample_is_in_the_table", sample_is_planted),
         Trial::test("each_program_has_a_rule", programs_have_rules),
     ];
     let trials = bugs.chain(names).chain(tables).collect();
