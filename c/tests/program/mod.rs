@@ -50,7 +50,7 @@ pub(crate) fn build_with(source: &str, name: &str, arguments: &[&str]) -> PathBu
     program
 }
 
-/// A folder with the software drivers, as `software/README.md` describes it.
+/// A folder with the software drivers, as `lab/software/README.md` describes it.
 pub(crate) fn software(name: &str) -> PathBuf {
     let software = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&software);
@@ -62,7 +62,7 @@ pub(crate) fn software(name: &str) -> PathBuf {
     let layer = "libsyncline_software_layer.so";
     std::fs::copy(folder().join(layer), software.join(layer)).unwrap();
     let manifest = "VkLayer_syncline_software.json";
-    let from = Path::new(ROOT).join("../software/layer").join(manifest);
+    let from = Path::new(ROOT).join("../lab/software/layer").join(manifest);
     std::fs::copy(from, software.join(manifest)).unwrap();
     software
 }

@@ -69,7 +69,7 @@ pub use agree::negotiate_among;
 pub use endpoint::Endpoint;
 pub use listener::Listener;
 
-/// Entry points of the fuzzing targets in `fuzz/`.
+/// Entry points of the fuzzing targets in `lab/fuzz/`.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use super::hostile;

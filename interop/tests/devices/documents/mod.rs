@@ -209,10 +209,10 @@ fn the_architecture_page_is_short_and_its_paths_exist() {
         "backend-",
         "interop/",
         "tests/",
-        "bench/",
+        "lab/bench/",
         "demo/",
         "cli/",
-        "software/",
+        "lab/software/",
     ];
     let quoted = texts
         .iter()
