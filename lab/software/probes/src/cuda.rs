@@ -244,13 +244,10 @@ functions! {
     device_get_name(name: &mut [u8; 256], length: i32, device: i32) = "cuDeviceGetName";
     device_get_uuid_v1(uuid: &mut [u8; 16], device: i32) = "cuDeviceGetUuid";
     device_get_uuid(uuid: &mut [u8; 16], device: i32) = "cuDeviceGetUuid_v2";
-    device_get_luid(luid: &mut [u8; 8], mask: &mut u32, device: i32) = "cuDeviceGetLuid";
     device_get_attribute(value: &mut i32, attribute: u32, device: i32) = "cuDeviceGetAttribute";
     primary_retain(context: &mut Handle, device: i32) = "cuDevicePrimaryCtxRetain";
     primary_release(device: i32) = "cuDevicePrimaryCtxRelease_v2";
     primary_reset(device: i32) = "cuDevicePrimaryCtxReset_v2";
-    primary_get_state(device: i32, flags: &mut u32, active: &mut i32)
-        = "cuDevicePrimaryCtxGetState";
     ctx_create(context: &mut Handle, flags: u32, device: i32) = "cuCtxCreate_v2";
     ctx_destroy(context: Handle) = "cuCtxDestroy_v2";
     ctx_synchronize() = "cuCtxSynchronize";
@@ -272,7 +269,6 @@ functions! {
     create_with_priority(stream: &mut Handle, flags: u32, priority: i32)
         = "cuStreamCreateWithPriority";
     stream_get_priority(stream: Handle, priority: &mut i32) = "cuStreamGetPriority";
-    stream_get_flags(stream: Handle, flags: &mut u32) = "cuStreamGetFlags";
     stream_destroy(stream: Handle) = "cuStreamDestroy_v2";
     stream_query(stream: Handle) = "cuStreamQuery";
     stream_synchronize(stream: Handle) = "cuStreamSynchronize";
@@ -361,8 +357,6 @@ functions! {
     mem_create(handle: &mut Handle, bytes: usize, prop: &AllocationProp, flags: u64)
         = "cuMemCreate";
     mem_release(handle: Handle) = "cuMemRelease";
-    mem_properties(prop: &mut AllocationProp, handle: Handle)
-        = "cuMemGetAllocationPropertiesFromHandle";
     mem_export(fd: &mut i32, handle: Handle, kind: u32, flags: u64)
         = "cuMemExportToShareableHandle";
     mem_import(handle: &mut Handle, fd: usize, kind: u32) = "cuMemImportFromShareableHandle";

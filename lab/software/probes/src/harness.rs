@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use crate::cuda::Code;
 use crate::kit::{context, names, time, yes};
 
+/// How many hardware connections a context has.
+pub(crate) const MAX_CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 /// How long a question may take, in milliseconds.
 const LIMIT: u64 = 20_000;
 /// How long a killed process may take to end. A driver may have to stop the GPU first.
@@ -20,14 +22,15 @@ const LAST: Duration = Duration::from_secs(20);
 pub(crate) struct Probe {
     /// `family.name`.
     pub(crate) name: String,
-    /// A variable of the process's environment.
-    pub(crate) variable: Option<(&'static str, &'static str)>,
     /// Answers the question with [`line()`] and [`answer()`].
     ask: Box<dyn Fn() + Send + Sync>,
 }
 
+/// Names, each with what a question is about.
+pub(crate) type Table<T> = &'static [(&'static str, T)];
+
 /// Names and questions.
-pub(crate) type Questions = &'static [(&'static str, fn())];
+pub(crate) type Questions = Table<fn()>;
 
 /// All questions.
 #[derive(Default)]
@@ -66,12 +69,8 @@ impl Probes {
     ) {
         for (name, case) in cases {
             let (case, name) = (*case, format!("{family}.{name}"));
-            let (variable, ask) = (None, Box::new(move || ask(case)));
-            self.0.push(Probe {
-                name,
-                variable,
-                ask,
-            });
+            let ask = Box::new(move || ask(case));
+            self.0.push(Probe { name, ask });
         }
     }
 }
@@ -221,8 +220,7 @@ fn ask(probe: &Probe, driver: &str) -> String {
     };
     command.arg("--answer").arg(name).stdin(Stdio::null());
     // A question about connections sets it itself.
-    command.env_remove("CUDA_DEVICE_MAX_CONNECTIONS");
-    command.envs(probe.variable);
+    command.env_remove(MAX_CONNECTIONS);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return format!("{name}: not asked: {error}"),

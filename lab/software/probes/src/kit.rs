@@ -98,7 +98,12 @@ pub(crate) fn record(event: Handle, stream: Handle) {
 }
 
 pub(crate) fn wait(stream: Handle, event: Handle) {
-    check(stream_wait_event(stream, event, 0));
+    check(wait_for(stream, event));
+}
+
+/// The result of letting a stream wait for an event.
+pub(crate) fn wait_for(stream: Handle, event: Handle) -> Code {
+    stream_wait_event(stream, event, 0)
 }
 
 /// The result of asking for the time between two events.
@@ -113,6 +118,27 @@ pub(crate) fn alloc(bytes: usize) -> u64 {
     let mut pointer = 0;
     check(mem_alloc(&mut pointer, bytes));
     pointer
+}
+
+/// The result of filling a word of memory with 1.
+pub(crate) fn fill(memory: u64, stream: Handle) -> Code {
+    memset_d32_async(memory, 1, 1, stream)
+}
+
+/// The result of copying a value to memory.
+pub(crate) fn store(memory: u64, value: u64) -> Code {
+    memcpy_htod(memory, &raw const value as usize, 8)
+}
+
+/// The result of copying a value from memory, and the value.
+pub(crate) fn read(memory: u64) -> (Code, u64) {
+    let mut value = 0_u64;
+    (memcpy_dtoh(&raw mut value as usize, memory, 8), value)
+}
+
+/// The result of registering a page.
+pub(crate) fn register(page: usize) -> Code {
+    mem_host_register(page, 4096, 3)
 }
 
 /// Memory of the host that the driver has not seen, with zeros.
@@ -346,22 +372,19 @@ pub(crate) fn load_module() -> Code {
 
 /// Launches one thread. Returns the result.
 pub(crate) fn launch(function: Handle, stream: Handle, params: &[u64]) -> Code {
-    launch_as(function, 1, 1, stream, params)
-}
-
-pub(crate) fn launch_as(
-    function: Handle,
-    grid: u32,
-    block: u32,
-    stream: Handle,
-    params: &[u64],
-) -> Code {
     let pointers: Vec<_> = params.iter().map(std::ptr::from_ref).collect();
     let pointers = match params {
         [] => 0,
         _ => pointers.as_ptr() as usize,
     };
-    launch_kernel(function, grid, 1, 1, block, 1, 1, 0, stream, pointers, 0)
+    launch_kernel(function, 1, 1, 1, 1, 1, 1, 0, stream, pointers, 0)
+}
+
+/// Launches a kernel that faults, in a new stream.
+pub(crate) fn fault() -> Handle {
+    let (faulty, put) = (stream(), kernel(c"put"));
+    launch(put, faulty, &[16, 1]);
+    faulty
 }
 
 /// Lets a kernel spin in the stream until the word is not 0.
@@ -382,60 +405,7 @@ pub(crate) fn capture(enqueue: impl FnOnce(Handle)) -> (Handle, Handle) {
 /// A graph that fills some memory.
 pub(crate) fn memset_graph() -> (Handle, Handle) {
     let memory = alloc(64);
-    capture(|stream| check(memset_d32_async(memory, 1, 1, stream)))
-}
-
-/// A call that may fail.
-pub(crate) type Call = fn(Objects) -> Code;
-
-/// Objects for calls that may fail: of a context that is gone, during a capture, after a fault.
-#[derive(Clone, Copy)]
-pub(crate) struct Objects {
-    /// Idle.
-    pub(crate) stream: Handle,
-    /// Never recorded.
-    pub(crate) fresh: Handle,
-    pub(crate) complete: Handle,
-    /// Complete, with a time.
-    pub(crate) timed: Handle,
-    pub(crate) interprocess: Handle,
-    pub(crate) memory: u64,
-    pub(crate) words: Words,
-    /// Two pages, of which the first is registered.
-    pub(crate) registered: usize,
-    pub(crate) module: Handle,
-    pub(crate) nop: Handle,
-    pub(crate) graph: Handle,
-    pub(crate) exec: Handle,
-    pub(crate) user_object: Handle,
-}
-
-impl Objects {
-    pub(crate) fn new() -> Self {
-        let (module, (graph, exec), registered) = (module(), memset_graph(), leak(16384));
-        let mut user_object = 0;
-        check(user_object_create(&mut user_object, 0, nothing, 1, 1));
-        check(mem_host_register(registered, 4096, 3));
-        let new = Self {
-            stream: stream(),
-            fresh: event(NO_TIMING),
-            complete: event(NO_TIMING),
-            timed: event(0),
-            interprocess: event(6),
-            memory: alloc(4096),
-            words: Words::new(),
-            registered,
-            module,
-            nop: kernel_of(module, c"nop"),
-            graph,
-            exec,
-            user_object,
-        };
-        record(new.complete, new.stream);
-        record(new.timed, new.stream);
-        check(stream_synchronize(new.stream));
-        new
-    }
+    capture(|stream| check(fill(memory, stream)))
 }
 
 /// Runs a closure on another thread, with or without the context, and waits for it.

@@ -188,13 +188,7 @@ impl Listed {
             khr::external_semaphore_fd::NAME.as_ptr(),
             khr::external_memory_fd::NAME.as_ptr(),
         ];
-        let mut has = vk::PhysicalDeviceVulkan12Features::default();
-        let mut all = vk::PhysicalDeviceFeatures2::default().push_next(&mut has);
-        // SAFETY: a device of this instance.
-        unsafe { instance.get_physical_device_features2(physical, &mut all) };
-        let mut features = vk::PhysicalDeviceVulkan12Features::default()
-            .timeline_semaphore(true)
-            .buffer_device_address(has.buffer_device_address == vk::TRUE);
+        let mut features = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
@@ -290,16 +284,6 @@ impl Vulkan {
             .map_err(|result| failed("vkQueueWaitIdle", result))
     }
 
-    /// Exports the memory of a buffer of at least this size.
-    pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Exported {
-        self.exported_with(bytes, dedicated, vk::MemoryAllocateFlags::empty())
-    }
-
-    /// Memory for buffers that have device addresses.
-    pub(crate) fn addressed_memory(&self, bytes: u64) -> Exported {
-        self.exported_with(bytes, false, vk::MemoryAllocateFlags::DEVICE_ADDRESS)
-    }
-
     /// A buffer without memory, and what it needs.
     fn external_buffer(&self, bytes: u64) -> (vk::Buffer, vk::MemoryRequirements) {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
@@ -317,27 +301,19 @@ impl Vulkan {
         (buffer, needs)
     }
 
-    fn exported_with(
-        &self,
-        bytes: u64,
-        dedicated: bool,
-        flags: vk::MemoryAllocateFlags,
-    ) -> Exported {
+    /// Exports the memory of a buffer of at least this size.
+    pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Exported {
         let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let (buffer, needs) = self.external_buffer(bytes);
         let index = self.local_type(needs.memory_type_bits);
         let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
         let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
-        let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(flags);
         let mut info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
             .memory_type_index(index)
             .push_next(&mut export);
         if dedicated {
             info = info.push_next(&mut own);
-        }
-        if !flags.flags.is_empty() {
-            info = info.push_next(&mut flags);
         }
         // SAFETY: a valid description.
         let memory = must("vkAllocateMemory", unsafe {

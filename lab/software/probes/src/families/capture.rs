@@ -8,13 +8,13 @@ pub(crate) fn list(all: &mut Probes) {
     all.family("capture", QUESTIONS);
 }
 
-pub(super) const MODES: &[(&str, u32)] = &[("global", 0), ("thread_local", 1), ("relaxed", 2)];
+pub(super) const MODES: Table<u32> = &[("global", 0), ("thread_local", 1), ("relaxed", 2)];
 
 pub(super) fn begin(stream: Handle, mode: u32) {
     check(stream_begin_capture(stream, mode))
 }
 
-pub(super) fn status(stream: Handle) -> String {
+fn status(stream: Handle) -> String {
     let mut status = 9;
     let code = stream_is_capturing(stream, &mut status);
     let status = match status {
@@ -30,7 +30,12 @@ pub(super) fn status(stream: Handle) -> String {
     }
 }
 
-pub(super) fn end(stream: Handle) -> String {
+fn statuses(streams: &[Handle]) -> String {
+    let all: Vec<_> = streams.iter().map(|stream| status(*stream)).collect();
+    all.join(" ")
+}
+
+fn end(stream: Handle) -> String {
     let (mut graph, mut count) = (0, 0);
     let code = stream_end_capture(stream, &mut graph);
     if graph == 0 {
@@ -40,22 +45,38 @@ pub(super) fn end(stream: Handle) -> String {
     format!("{code} {count} nodes")
 }
 
+/// The status of a capture, and how it ends.
+pub(super) fn status_and_end(stream: Handle) -> (String, String) {
+    (status(stream), format!("end: {}", end(stream)))
+}
+
+/// Prints the status of a capture and how it ends.
+fn show_end(stream: Handle) {
+    line("status", status(stream));
+    line("end", end(stream));
+}
+
 /// The kinds of the nodes, in numbers of `CUgraphNodeType`.
 pub(super) fn kinds(graph: Handle) -> String {
     let mut count = 0;
     let code = graph_get_nodes(graph, 0, &mut count);
     let mut nodes = vec![0_usize; count];
     graph_get_nodes(graph, nodes.as_mut_ptr() as usize, &mut count);
-    let mut kinds: Vec<_> = nodes
-        .into_iter()
-        .map(|node| {
-            let mut kind = 99;
-            graph_node_get_type(node, &mut kind);
-            kind
-        })
-        .collect();
+    let kind = |node| {
+        let mut kind = 99;
+        graph_node_get_type(node, &mut kind);
+        kind
+    };
+    let mut kinds: Vec<_> = nodes.into_iter().map(kind).collect();
     kinds.sort_unstable();
     format!("{code} {kinds:?}")
+}
+
+/// Records a new event in a stream.
+fn recorded(stream: Handle) -> Handle {
+    let event = event(NO_TIMING);
+    record(event, stream);
+    event
 }
 
 const QUESTIONS: Questions = &[
@@ -69,20 +90,19 @@ const QUESTIONS: Questions = &[
     // The kinds of nodes that calls become.
     ("plain", || {
         let (memory, words, nop) = (alloc(4096), Words::new(), kernel(c"nop"));
+        let (plain, interprocess) = (event(NO_TIMING), event(6));
         let capture = |what: &str, call: &dyn Fn(Handle) -> Code| {
             let (stream, mut graph) = (stream(), 0);
             begin(stream, 0);
             let code = call(stream);
             let ended = stream_end_capture(stream, &mut graph);
-            let kinds = if graph == 0 {
-                "no graph".into()
-            } else {
-                kinds(graph)
+            let kinds = match graph {
+                0 => "no graph".into(),
+                graph => kinds(graph),
             };
-            line(what, format!("{}, {kinds}", names(&[code, ended])));
+            line(what, format!("{code} {ended}, {kinds}"));
         };
-        capture("memset", &|stream| memset_d32_async(memory, 1, 1, stream));
-        capture("memset_d8", &|stream| memset_d8_async(memory, 1, 1, stream));
+        capture("memset", &|stream| fill(memory, stream));
         capture("copy", &|stream| {
             memcpy_dtod_async(memory + 64, memory, 8, stream)
         });
@@ -93,17 +113,10 @@ const QUESTIONS: Questions = &[
         capture("wait_value", &|stream| {
             wait_value64(stream, words.at(0), 0, 0)
         });
-        capture("wait_value_32", &|stream| {
-            wait_value32(stream, words.at(0), 0, 0)
-        });
-        capture("write_value", &|stream| {
-            write_value64(stream, words.at(0), 0, 0)
-        });
         capture("batch", &|stream| {
             let ops = [write_op(words.at(0), 1, 0), wait_op(words.at(0), 1, 0)];
-            batch_mem_op(stream, 2, ops.as_ptr() as usize, 0)
+            batch(stream, &ops, 0)
         });
-        let plain = event(NO_TIMING);
         capture("record", &|stream| event_record(plain, stream));
         capture("record_external", &|stream| {
             record_with_flags(plain, stream, 1)
@@ -111,12 +124,6 @@ const QUESTIONS: Questions = &[
         capture("wait_external", &|stream| {
             stream_wait_event(stream, plain, 1)
         });
-        let timed = event(0);
-        capture("record_timed", &|stream| event_record(timed, stream));
-        capture("record_external_timed", &|stream| {
-            record_with_flags(timed, stream, 1)
-        });
-        let interprocess = event(6);
         capture("record_interprocess", &|stream| {
             event_record(interprocess, stream)
         });
@@ -126,30 +133,20 @@ const QUESTIONS: Questions = &[
     }),
     ("info", || {
         let (stream, memory) = (stream(), alloc(64));
-        let ask = |when: &str, stream: Handle| {
+        let ask = |when: &str| {
             let (mut status, mut id, mut graph) = (9, 0, 0);
             let code = capture_info(stream, &mut status, &mut id, &mut graph, 0, 0);
-            line(
-                when,
-                format!(
-                    "{code} {status}, id: {}, graph: {}",
-                    yes(id != 0),
-                    yes(graph != 0)
-                ),
-            );
+            let (id, graph) = (yes(id != 0), yes(graph != 0));
+            line(when, format!("{code} {status}, id: {id}, graph: {graph}"));
         };
-        ask("before", stream);
+        ask("before");
         begin(stream, 0);
-        ask("begun", stream);
-        memset_d32_async(memory, 1, 1, stream);
-        ask("active", stream);
+        fill(memory, stream);
+        ask("active");
         stream_query(stream);
-        ask("invalidated", stream);
+        ask("invalidated");
         end(stream);
-        ask("ended", stream);
-        ask("null", 0);
-        ask("legacy", 1);
-        ask("per_thread", 2);
+        ask("ended");
     }),
     ("empty", || {
         let (stream, mut graph, mut exec) = (stream(), 0, 0);
@@ -162,26 +159,22 @@ const QUESTIONS: Questions = &[
         let stream = stream();
         begin(stream, 0);
         line("begin", stream_begin_capture(stream, 0));
-        line("status", status(stream));
-        line("end", end(stream));
+        show_end(stream);
     }),
     ("end_not_begun", || answer(end(stream()))),
     ("end_wrong_stream", || {
-        let (first, second, event) = (stream(), stream(), event(NO_TIMING));
+        let (first, second) = (stream(), stream());
         begin(first, 0);
-        record(event, first);
-        line("join", stream_wait_event(second, event, 0));
+        line("join", wait_for(second, recorded(first)));
         line("end_joined", end(second));
-        line("status", status(first));
-        line("end", end(first));
+        show_end(first);
     }),
     ("end_wrong_thread", || {
-        let context = primary();
         for (mode, number) in &MODES[..2] {
             let stream = stream();
             begin(stream, *number);
-            line(format!("{mode}_other"), elsewhere(context, || end(stream)));
-            line(format!("{mode}_status"), status(stream));
+            let other = elsewhere(primary(), || end(stream));
+            line(format!("{mode}_other"), other);
             line(format!("{mode}_own"), end(stream));
         }
     }),
@@ -198,33 +191,26 @@ const QUESTIONS: Questions = &[
     }),
     // The legacy stream while streams that do or do not synchronize with it are captured.
     ("legacy_during", || {
-        let memory = alloc(64);
-        for (mode, number) in MODES {
-            for (kind, stream) in [("blocking", stream_with(0)), ("non_blocking", stream())] {
-                begin(stream, *number);
-                let code = memset_d32_async(memory, 1, 1, 0);
-                line(format!("{mode}.{kind}.memset"), (code, status(stream)));
-                line(format!("{mode}.{kind}.end"), end(stream));
-                let other = stream_with(u32::from(kind == "non_blocking"));
-                begin(other, *number);
+        let (memory, modes) = (alloc(64), [MODES[0], MODES[2]]);
+        for (mode, number) in modes {
+            for (kind, flags) in [("blocking", 0), ("non_blocking", 1)] {
+                let line = |part: &str, shown: (Code, String)| {
+                    line(format_args!("{mode}.{kind}.{part}"), shown);
+                };
+                let (first, second) = (stream_with(flags), stream_with(flags));
+                begin(first, number);
+                line("memset", (fill(memory, 0), status(first)));
+                end(first);
+                begin(second, number);
                 let event = event(NO_TIMING);
-                let code = event_record(event, 0);
-                line(format!("{mode}.{kind}.record"), (code, status(other)));
-                let code = stream_wait_event(0, event, 0);
-                line(format!("{mode}.{kind}.wait"), (code, status(other)));
+                line("record", (event_record(event, 0), status(second)));
+                line("wait", (wait_for(0, event), status(second)));
                 let code = stream_query(0);
                 // Without an error, it depends on whether the record has ended.
-                let varies = if matches!(code.number, 0 | NOT_READY) {
-                    "~"
-                } else {
-                    ""
-                };
-                line(
-                    format!("{mode}.{kind}.query"),
-                    format!("{varies}{code}, {}", status(other)),
-                );
-                line(format!("{mode}.{kind}.is_capturing"), status(0));
-                line(format!("{mode}.{kind}.end_second"), end(other));
+                if !matches!(code.number, 0 | NOT_READY) {
+                    line("query", (code, status(second)));
+                }
+                end(second);
             }
         }
     }),
@@ -232,56 +218,37 @@ const QUESTIONS: Questions = &[
     ("event_after", || {
         let (first, second, timed, memory) = (stream(), stream(), event(0), alloc(64));
         begin(first, 0);
-        memset_d32_async(memory, 1, 1, first);
+        fill(memory, first);
         record(timed, first);
         line("end", end(first));
         line("query", event_query(timed));
         line("synchronize", event_synchronize(timed));
-        line("wait", stream_wait_event(second, timed, 0));
+        line("wait", wait_for(second, timed));
         line("elapsed", elapsed(timed, timed));
         line("record", event_record(timed, second));
-        line(
-            "query_again",
-            [event_synchronize(timed), event_query(timed)],
-        );
+        let codes = [event_synchronize(timed), event_query(timed)];
+        line("query_again", codes);
     }),
     // A captured event is recorded in a stream that is not captured, while the capture is active.
     ("record_outside_during", || {
-        let (first, second, event) = (stream(), stream(), event(NO_TIMING));
+        let (first, second) = (stream(), stream());
         begin(first, 2);
-        record(event, first);
+        let event = recorded(first);
         line("record", event_record(event, second));
         within(1000, || event_query(event) != NOT_READY);
         line("query", event_query(event));
         line("status", status(first));
-        line("wait", stream_wait_event(first, event, 0));
+        line("wait", wait_for(first, event));
         line("end", end(first));
-    }),
-    // An event recorded by a node: query before and after the launch.
-    ("external_flags", || {
-        let (stream, event, mut graph, mut exec) = (stream(), event(NO_TIMING), 0, 0);
-        begin(stream, 0);
-        line("record", record_with_flags(event, stream, 1));
-        line("query_during", event_query(event));
-        line("status", status(stream));
-        line("end", stream_end_capture(stream, &mut graph));
-        line("instantiate", graph_instantiate(&mut exec, graph, 0));
-        line("query_before", event_query(event));
-        line("launch", graph_launch(exec, stream));
-        line(
-            "query_after",
-            [event_synchronize(event), event_query(event)],
-        );
     }),
     // Waits for an event of outside with the flag, and without.
     ("external_wait_outside", || {
-        let (first, second, event) = (stream(), stream(), event(NO_TIMING));
-        record(event, second);
+        let (first, second) = (stream(), stream());
+        let event = recorded(second);
         begin(first, 0);
         line("external", stream_wait_event(first, event, 1));
         line("status", status(first));
-        line("plain", stream_wait_event(first, event, 0));
-        line("status_then", status(first));
+        line("plain", wait_for(first, event));
         line("end", end(first));
     }),
     ("destroy_stream", || {
@@ -291,33 +258,18 @@ const QUESTIONS: Questions = &[
         line("alloc", mem_alloc(&mut 0, 64));
     }),
     ("destroy_event", || {
-        let (first, second, event) = (stream(), stream(), event(NO_TIMING));
-        begin(first, 0);
-        record(event, first);
-        let _ = second;
-        line("destroy", event_destroy(event));
-        line("status", status(first));
-        line("end", end(first));
+        let stream = stream();
+        begin(stream, 0);
+        line("destroy", event_destroy(recorded(stream)));
+        show_end(stream);
     }),
     ("exchange", || {
-        let context = primary();
-        let mut mode = 0;
-        line("first", format!("{} {mode}", thread_exchange(&mut mode)));
-        mode = 2;
-        let code = thread_exchange(&mut mode);
-        line("to_relaxed", format!("{code} {mode}"));
-        mode = 1;
-        let code = thread_exchange(&mut mode);
-        line("to_thread_local", format!("{code} {mode}"));
-        mode = 3;
-        let code = thread_exchange(&mut mode);
-        line("to_3", format!("{code} {mode}"));
-        let other = elsewhere(context, || {
-            let mut mode = 0;
-            let code = thread_exchange(&mut mode);
-            format!("{code} {mode}")
-        });
-        line("other_thread", other);
+        let exchange = |mut mode: u32| format!("{} {mode}", thread_exchange(&mut mode));
+        line("first", exchange(0));
+        line("to_relaxed", exchange(2));
+        line("to_thread_local", exchange(1));
+        line("to_3", exchange(3));
+        line("other_thread", elsewhere(primary(), || exchange(0)));
     }),
     ("elapsed_outside", || {
         let (first, one, two) = (stream(), event(0), event(0));
@@ -327,24 +279,54 @@ const QUESTIONS: Questions = &[
         stream_synchronize(second);
         begin(first, 0);
         line("elapsed", elapsed(one, two));
-        line("status", status(first));
-        line("end", end(first));
+        show_end(first);
     }),
     ("wait_uncaptured", || {
-        let (first, fresh) = (stream(), event(NO_TIMING));
-        begin(first, 0);
-        line("unrecorded", stream_wait_event(first, fresh, 0));
-        line("status", status(first));
-        line("end", end(first));
+        let stream = stream();
+        begin(stream, 0);
+        line("unrecorded", wait_for(stream, event(NO_TIMING)));
+        show_end(stream);
     }),
-    ("wait_pending_uncaptured", || {
-        let (first, second, event, words) = (stream(), stream(), event(NO_TIMING), Words::new());
-        park(second, words, 0);
-        record(event, second);
+    // A stream that is not captured waits for a captured event.
+    ("wait_outside", || {
+        let (first, second) = (stream(), stream_with(0));
         begin(first, 0);
-        line("pending", stream_wait_event(first, event, 0));
-        line("status", status(first));
+        line("blocking.wait", wait_for(second, recorded(first)));
+        line("blocking.status", statuses(&[first, second]));
+        line("blocking.end", end(first));
+        line("blocking.status_after", statuses(&[first, second]));
+        begin(first, 0);
+        line("null.wait", wait_for(0, recorded(first)));
+        line("null.status", status(first));
+        line("null.end", end(first));
+    }),
+    ("wait_joins", || {
+        let (first, second, memory) = (stream(), stream(), alloc(64));
+        begin(first, 0);
+        fill(memory, first);
+        line("wait", wait_for(second, recorded(first)));
+        line("memset", fill(memory + 8, second));
+        line("wait_back", wait_for(first, recorded(second)));
         line("end", end(first));
-        words.store(0, 1);
+        line("status", statuses(&[first, second]));
+    }),
+    ("join_not_returned", || {
+        let (first, second, memory) = (stream(), stream(), alloc(64));
+        begin(first, 0);
+        line("wait", wait_for(second, recorded(first)));
+        line("memset", fill(memory, second));
+        line("end", end(first));
+        line("status", statuses(&[first, second]));
+        line("use", fill(memory, second));
+    }),
+    ("joined_twice", || {
+        let (first, second, third) = (stream(), stream(), stream());
+        begin(first, 0);
+        begin(second, 0);
+        let (one, two) = (recorded(first), recorded(second));
+        line("first", wait_for(third, one));
+        line("second", wait_for(third, two));
+        line("status", statuses(&[first, second, third]));
+        line("end", (end(first), end(second)));
     }),
 ];

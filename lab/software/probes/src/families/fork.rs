@@ -5,7 +5,9 @@ use crate::kit::need;
 use crate::vulkan::{Listed, Vulkan};
 
 pub(crate) fn list(all: &mut Probes) {
-    all.each_bare("fork", CASES, fork);
+    all.each_bare("fork", CASES, |(parent, child_opens)| {
+        fork(parent, child_opens);
+    });
 }
 
 /// What the parent does before the fork.
@@ -17,7 +19,7 @@ enum Parent {
 }
 
 /// A child opens a device, or only lists them.
-const CASES: &[(&str, (Parent, bool))] = &[
+const CASES: Table<(Parent, bool)> = &[
     ("listed_then_child_lists", (Parent::Lists, false)),
     ("listed_then_child_opens", (Parent::Lists, true)),
     ("opened_then_child_lists", (Parent::Opens, false)),
@@ -27,7 +29,7 @@ const CASES: &[(&str, (Parent, bool))] = &[
 ];
 
 /// Prints how the child fares, and how the parent does afterwards.
-fn fork((parent, child_opens): (Parent, bool)) {
+fn fork(parent: Parent, child_opens: bool) {
     let mut listed = Some(Listed::gpu().unwrap_or_else(|reason| stop(reason)));
     let mut device = None;
     if parent != Parent::Lists {
@@ -39,7 +41,11 @@ fn fork((parent, child_opens): (Parent, bool)) {
     // SAFETY: this process has one thread of its own, and the child ends below.
     match unsafe { libc::fork() } {
         0 => {
-            line("child", shown(child(child_opens)));
+            let fares = Listed::gpu().and_then(|listed| match child_opens {
+                true => work(&listed.open()?, 10),
+                false => Ok(()),
+            });
+            line("child", shown(fares));
             leave()
         }
         id => {
@@ -51,18 +57,8 @@ fn fork((parent, child_opens): (Parent, bool)) {
     let device = need(device.ok_or_else(|| "no device".into()));
     line("parent", shown(work(&device, 1000)));
     let again = Listed::gpu().and_then(Listed::open);
-    line(
-        "parent_again",
-        shown(again.and_then(|again| work(&again, 10))),
-    );
-}
-
-fn child(opens: bool) -> Result<(), String> {
-    let listed = Listed::gpu()?;
-    if opens {
-        work(&listed.open()?, 10)?;
-    }
-    Ok(())
+    let worked = again.and_then(|again| work(&again, 10));
+    line("parent_again", shown(worked));
 }
 
 /// Makes semaphores, and lets the queue signal them.

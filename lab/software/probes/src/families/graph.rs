@@ -1,4 +1,4 @@
-//! Graphs: launches, nodes for events, memory and semaphores, user objects.
+//! Graphs: launches, nodes for events, memory and semaphores.
 
 use crate::cuda::*;
 use crate::harness::*;
@@ -12,20 +12,16 @@ pub(crate) fn list(all: &mut Probes) {
 const QUESTIONS: Questions = &[
     ("instantiate_flags", || {
         let (graph, _) = memset_graph();
-        for flags in [0, 1, 2, 4, 8, 16, 1 << 40] {
+        for flags in [0, 1, 2, 4, 8, 16] {
             line(flags, graph_instantiate(&mut 0, graph, flags));
         }
-        line("empty_graph", {
-            let mut graph = 0;
-            let code = graph_create(&mut graph, 0);
-            names(&[code, graph_instantiate(&mut 0, graph, 0)])
-        });
+        let mut graph = 0;
+        let codes = [
+            graph_create(&mut graph, 0),
+            graph_instantiate(&mut 0, graph, 0),
+        ];
+        line("empty_graph", codes);
         line("create_flags_1", graph_create(&mut 0, 1));
-    }),
-    ("launch_twice", || {
-        let ((_, exec), stream) = (memset_graph(), stream());
-        let codes = [graph_launch(exec, stream), graph_launch(exec, stream)];
-        answer([codes[0], codes[1], stream_synchronize(stream)]);
     }),
     // A graph that is parked is launched again in another stream.
     ("launch_overlap", || {
@@ -36,8 +32,7 @@ const QUESTIONS: Questions = &[
             spin(stream, words, 0)
         });
         line("first", graph_launch(exec, first));
-        let began = marked(words, 1);
-        line("began", began);
+        line("began", marked(words, 1));
         words.store(1, 0);
         line("second", graph_launch(exec, second));
         line("second_overlaps", marked_early(words, 1));
@@ -45,28 +40,17 @@ const QUESTIONS: Questions = &[
         line("then", ended(outcome(first), second));
         line("second_ran", marked(words, 1));
     }),
-    ("launch_two_streams", || {
-        let ((_, exec), first, second, words) = (memset_graph(), stream(), stream(), Words::new());
-        park(first, words, 0);
-        line("behind_gate", graph_launch(exec, first));
-        line("other", graph_launch(exec, second));
-        line("other_finishes", idle(second));
-        words.store(0, 1);
-        line("then", ended(outcome(first), second));
-    }),
     ("launch_null_streams", || {
         let (_, exec) = memset_graph();
-        let codes = [0, 1, 2].map(|stream| graph_launch(exec, stream));
-        answer([codes[0], codes[1], codes[2], ctx_synchronize()]);
+        let [null, legacy, own] = [0, 1, 2].map(|stream| graph_launch(exec, stream));
+        answer([null, legacy, own, ctx_synchronize()]);
     }),
     ("destroy_graph_first", || {
         let ((graph, exec), stream) = (memset_graph(), stream());
-        answer([
-            graph_destroy(graph),
-            graph_launch(exec, stream),
-            stream_synchronize(stream),
-            graph_exec_destroy(exec),
-        ]);
+        let destroyed = graph_destroy(graph);
+        let [launched, synchronized] = done(graph_launch(exec, stream), stream);
+        let exec = graph_exec_destroy(exec);
+        answer([destroyed, launched, synchronized, exec]);
     }),
     ("destroy_exec_running", || {
         let (words, stream) = (Words::new(), stream());
@@ -76,20 +60,15 @@ const QUESTIONS: Questions = &[
             mark(stream, words, 1)
         });
         line("launch", graph_launch(exec, stream));
-        let opener = words.open_after(1000);
-        line("destroy", graph_exec_destroy(exec));
-        line("returns_while_running", words.load(0) == 0);
-        let _ = opener.join();
+        let (code, early) = words.call_before(1000, || graph_exec_destroy(exec));
+        line("destroy", code);
+        line("returns_while_running", early);
         line("then", outcome(stream));
         line("ran_to_its_end", marked_early(words, 1));
     }),
-    ("destroy_exec_twice", || {
-        let (_, exec) = memset_graph();
-        answer([graph_exec_destroy(exec), graph_exec_destroy(exec)]);
-    }),
     ("launch_destroyed", || {
-        let ((_, exec), stream) = (memset_graph(), stream());
-        answer([graph_exec_destroy(exec), graph_launch(exec, stream)]);
+        let (_, exec) = memset_graph();
+        answer([graph_exec_destroy(exec), graph_launch(exec, stream())]);
     }),
     ("record_node", || {
         let (words, stream, other, event) = (Words::new(), stream(), stream(), event(NO_TIMING));
@@ -101,7 +80,7 @@ const QUESTIONS: Questions = &[
         line("query_before", event_query(event));
         line("launch", graph_launch(exec, stream));
         line("query_running", event_query(event));
-        line("wait", stream_wait_event(other, event, 0));
+        line("wait", wait_for(other, event));
         mark(other, words, 1);
         line("waiter_passes", marked_early(words, 1));
         words.store(0, 1);
@@ -136,34 +115,6 @@ const QUESTIONS: Questions = &[
         words.store(0, 1);
         line("pending_finishes", marked(words, 1));
     }),
-    ("wait_node_destroyed_event", || {
-        let (words, stream, event) = (Words::new(), stream(), event(NO_TIMING));
-        record(event, stream);
-        let (_, exec) = capture(|stream| {
-            check(stream_wait_event(stream, event, 1));
-            mark(stream, words, 1)
-        });
-        line("destroy", event_destroy(event));
-        line("launch", ended(graph_launch(exec, stream), stream));
-    }),
-    ("write_value_node", || {
-        let (words, stream) = (Words::new(), stream());
-        let (graph, exec) = capture(|stream| mark(stream, words, 1));
-        line("kinds", super::capture::kinds(graph));
-        line("launch", ended(graph_launch(exec, stream), stream));
-        line("value", words.load(1));
-    }),
-    ("wait_value_node", || {
-        let (words, stream) = (Words::new(), stream());
-        let (_, exec) = capture(|stream| {
-            park(stream, words, 0);
-            mark(stream, words, 1)
-        });
-        line("launch", graph_launch(exec, stream));
-        line("passes", marked_early(words, 1));
-        words.store(0, 1);
-        line("finishes", marked(words, 1));
-    }),
     // Parameters are read at the capture.
     ("parameters_copied", || {
         let (words, stream, put) = (Words::new(), stream(), kernel(c"put"));
@@ -181,16 +132,14 @@ const QUESTIONS: Questions = &[
         kernel(c"spin");
         let (_, exec) = capture(|stream| {
             record(fork, stream);
-            check(stream_wait_event(side, fork, 0));
+            wait(side, fork);
             spin(stream, words, 0);
             mark(side, words, 0);
             record(join, side);
-            check(stream_wait_event(stream, join, 0))
+            wait(stream, join)
         });
-        let code = graph_launch(exec, stream);
-        let finished = outcome(stream);
+        answer(ended(graph_launch(exec, stream), stream));
         words.store(0, 1);
-        answer([code, finished]);
     }),
     ("semaphore_nodes", || {
         let (semaphore, stream) = (timeline(), stream());
@@ -204,16 +153,6 @@ const QUESTIONS: Questions = &[
         need(semaphore.signal_host(1));
         line("then", outcome(stream));
         line("value", semaphore.value());
-        line("again", ended(graph_launch(exec, stream), stream));
-        line("value_again", semaphore.value());
-    }),
-    ("launch_during_capture", || {
-        let ((_, exec), stream, other) = (memset_graph(), stream(), stream());
-        check(stream_begin_capture(stream, 2));
-        line("captured", graph_launch(exec, stream));
-        line("other", graph_launch(exec, other));
-        let mut graph = 0;
-        line("end", stream_end_capture(stream, &mut graph));
     }),
     ("no_current", || {
         let (graph, exec) = memset_graph();
@@ -229,6 +168,5 @@ const QUESTIONS: Questions = &[
         line("begin", stream_begin_capture(stream, 0));
         line("is_capturing", stream_is_capturing(stream, &mut 0));
         line("end", stream_end_capture(stream, &mut 0));
-        line("object", user_object_create(&mut 0, 0, nothing, 1, 1));
     }),
 ];

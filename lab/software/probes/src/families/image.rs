@@ -8,31 +8,20 @@ use crate::harness::*;
 use crate::kit::*;
 use ash::vk;
 
-use super::external_memory::{import_fd, map};
+use super::external_memory::import_fd;
 use crate::vulkan::*;
 
 /// `CU_AD_FORMAT_*`, and the number of channels.
 type Format = (u32, u32);
 
 const U8: Format = (1, 1);
-const U8X2: Format = (1, 2);
 const U8X4: Format = (1, 4);
 const U16: Format = (2, 1);
-const U16X4: Format = (2, 4);
 const U32: Format = (3, 1);
-const U32X2: Format = (3, 2);
 const U32X4: Format = (3, 4);
-const HALF: Format = (0x10, 1);
-const HALF2: Format = (0x10, 2);
 const HALF4: Format = (0x10, 4);
 const FLOAT: Format = (0x20, 1);
-const FLOAT2: Format = (0x20, 2);
-const FLOAT4: Format = (0x20, 4);
 const BC1: Format = (0x91, 4);
-const BC2: Format = (0x93, 4);
-const BC3: Format = (0x95, 4);
-const BC4: Format = (0x97, 1);
-const BC5: Format = (0x99, 2);
 const BC7: Format = (0x9d, 4);
 const UNORM_101010_2: Format = (0x50, 4);
 
@@ -81,11 +70,6 @@ fn plain(format: vk::Format, bytes: usize, cuda: Format) -> Question {
     }
 }
 
-/// Blocks of 4 x 4 texels, for textures only.
-fn compressed(format: vk::Format, bytes: usize, cuda: Format) -> Question {
-    plain(format, bytes, cuda).blocks(bytes).flags(0)
-}
-
 fn rgba8() -> Question {
     plain(vk::Format::R8G8B8A8_UNORM, 4, U8X4)
 }
@@ -119,19 +103,14 @@ impl Question {
         self
     }
 
-    fn usage(mut self, usage: vk::ImageUsageFlags) -> Self {
-        self.shape.usage |= usage;
-        self
+    fn attachment(mut self) -> Self {
+        self.shape.usage |= vk::ImageUsageFlags::COLOR_ATTACHMENT;
+        self.flags(SURFACE | COLOUR)
     }
 
-    fn attachment(self) -> Self {
-        let usage = vk::ImageUsageFlags::COLOR_ATTACHMENT;
-        self.usage(usage).flags(SURFACE | COLOUR)
-    }
-
-    fn depth(self, flags: u32) -> Self {
-        let usage = vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
-        self.usage(usage).flags(flags)
+    fn depth(mut self, flags: u32) -> Self {
+        self.shape.usage |= vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
+        self.flags(flags)
     }
 
     fn blocks(mut self, bytes: usize) -> Self {
@@ -157,97 +136,47 @@ impl Question {
 
 pub(crate) fn list(all: &mut Probes) {
     use vk::Format as F;
-    let attachment = vk::ImageUsageFlags::COLOR_ATTACHMENT;
-    let storage = vk::ImageUsageFlags::STORAGE;
     let row = rgba8().extent(1, [61, 1, 1]);
     let volume = rgba8().extent(3, [61, 37, 5]);
     let (d32, d16) = (plain(F::D32_SFLOAT, 4, FLOAT), plain(F::D16_UNORM, 2, U16));
+    let bc1 = plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).blocks(8);
     let a2b10g10r10 = F::A2B10G10R10_UNORM_PACK32;
     let questions = [
         ("plain", rgba8()),
-        ("large", rgba8().extent(2, [515, 259, 1])),
         ("levels", rgba8().levels(4)),
         ("layers", rgba8().layers(3)),
         ("levels_and_layers", rgba8().levels(4).layers(3)),
-        ("two_levels_and_layers", rgba8().levels(2).layers(2)),
         ("linear", rgba8().linear()),
         ("attachment", rgba8().attachment()),
-        ("attachment_unsaid", rgba8().usage(attachment)),
-        ("storage", rgba8().usage(storage)),
-        ("one_dimension", rgba8().extent(1, [64, 1, 1])),
         ("one_dimension_odd", row),
         ("one_dimension_levels", row.levels(4)),
         ("one_dimension_layers", row.layers(3)),
         ("three_dimensions", volume),
-        ("three_dimensions_even", rgba8().extent(3, [64, 32, 16])),
         ("three_dimensions_levels", volume.levels(3)),
-        (
-            "three_dimensions_float4",
-            plain(F::R32G32B32A32_SFLOAT, 16, FLOAT4).extent(3, [31, 17, 9]),
-        ),
         ("cube", rgba8().cube(6)),
         ("cube_levels", rgba8().cube(6).levels(4)),
         ("cubes", rgba8().cube(12)),
+        ("cubes_levels", rgba8().cube(12).levels(4)),
         ("cube_as_layers", rgba8().cube(6).flags(SURFACE | LAYERED)),
         ("four_samples", rgba8().samples(4).attachment()),
         ("r8", plain(F::R8_UNORM, 1, U8)),
         ("r16", plain(F::R16_UINT, 2, U16)),
         ("bgra8", plain(F::B8G8R8A8_UNORM, 4, U8X4)),
-        ("bgra8_srgb", plain(F::B8G8R8A8_SRGB, 4, U8X4)),
         ("rgba16f", plain(F::R16G16B16A16_SFLOAT, 8, HALF4)),
-        ("rg32", plain(F::R32G32_UINT, 8, U32X2)),
         ("rgba32", plain(F::R32G32B32A32_UINT, 16, U32X4)),
         ("r32f", plain(F::R32_SFLOAT, 4, FLOAT)),
         ("rgba8_as_u32", plain(F::R8G8B8A8_UNORM, 4, U32)),
-        (
-            "rgba8_as_u32_levels",
-            plain(F::R8G8B8A8_UNORM, 4, U32).levels(4),
-        ),
-        ("u32_as_rgba8", plain(F::R32_UINT, 4, U8X4)),
-        ("a2b10g10r10", plain(a2b10g10r10, 4, U32)),
         ("a2b10g10r10_native", plain(a2b10g10r10, 4, UNORM_101010_2)),
-        ("b10g11r11", plain(F::B10G11R11_UFLOAT_PACK32, 4, U32)),
         ("d32", d32.depth(SURFACE)),
         ("d32_depth", d32.depth(DEPTH)),
         ("d32_unflagged", d32.depth(0)),
         ("d16", d16.depth(SURFACE)),
-        ("d16_depth", d16.depth(DEPTH)),
-        ("bc1", compressed(F::BC1_RGBA_UNORM_BLOCK, 8, BC1)),
+        ("bc1", bc1.flags(0)),
+        ("bc1_levels", bc1.levels(3).flags(0)),
+        ("bc1_surface", bc1),
         (
-            "bc1_levels",
-            compressed(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).levels(3),
-        ),
-        (
-            "bc1_surface",
-            plain(F::BC1_RGBA_UNORM_BLOCK, 8, BC1).blocks(8),
-        ),
-        (
-            "bc1_as_blocks",
-            plain(F::BC1_RGBA_UNORM_BLOCK, 8, U32X2).blocks(8),
-        ),
-        ("bc2", compressed(F::BC2_UNORM_BLOCK, 16, BC2)),
-        ("bc3", compressed(F::BC3_UNORM_BLOCK, 16, BC3)),
-        ("bc4", compressed(F::BC4_UNORM_BLOCK, 8, BC4)),
-        ("bc5", compressed(F::BC5_UNORM_BLOCK, 16, BC5)),
-        ("bc7", compressed(F::BC7_UNORM_BLOCK, 16, BC7)),
-        ("rg8", plain(F::R8G8_UNORM, 2, U8X2)),
-        ("r16f", plain(F::R16_SFLOAT, 2, HALF)),
-        ("rg16f", plain(F::R16G16_SFLOAT, 4, HALF2)),
-        ("rg32f", plain(F::R32G32_SFLOAT, 8, FLOAT2)),
-        ("rgba32f", plain(F::R32G32B32A32_SFLOAT, 16, FLOAT4)),
-        ("rgba16", plain(F::R16G16B16A16_UINT, 8, U16X4)),
-        (
-            "cube_levels_100",
-            rgba8().cube(6).levels(4).extent(2, [100, 100, 1]),
-        ),
-        (
-            "cube_levels_24",
-            rgba8().cube(6).levels(3).extent(2, [24, 24, 1]),
-        ),
-        ("cubes_levels", rgba8().cube(12).levels(4)),
-        (
-            "levels_and_layers_even",
-            rgba8().levels(4).layers(6).extent(2, [64, 64, 1]),
+            "bc7",
+            plain(F::BC7_UNORM_BLOCK, 16, BC7).blocks(16).flags(0),
         ),
         ("behind_buffer", rgba8().behind_buffer()),
     ];
@@ -259,7 +188,6 @@ pub(crate) fn list(all: &mut Probes) {
 /// Maps the image as arrays, and writes and reads all texels on both sides.
 fn exchange(question: Question) {
     let mut image = vulkan().shared_image(question.shape);
-    line("memory", format!("~{} bytes", image.size));
     let (places, size) = question.shape.places();
     // Whether Vulkan reads what it writes. No copy writes an image of several samples.
     let has_copies = question.shape.samples == 1;
@@ -269,22 +197,11 @@ fn exchange(question: Question) {
         let seen = image.read();
         line("alone", compared(&image, 0, &texels, &seen));
     }
-    let memory = imported(&image);
-    let (code, array) = mapped(memory, &described(&question));
+    let (code, array) = mapped(imported(&image), &described(&question));
     line("map", code);
     if code != 0 || !has_copies {
         return;
     }
-    let buffer = vec![0xa5_u8; question.shape.offset as usize];
-    let pointer = if buffer.is_empty() {
-        0
-    } else {
-        let (code, pointer) = map(memory, 0, question.shape.offset, 0);
-        check(code);
-        let code = memcpy_htod(pointer, buffer.as_ptr() as usize, buffer.len());
-        check(code);
-        pointer
-    };
     let texels = texels(&question.shape, size, 1);
     image.write(&texels);
     let mut seen = vec![0; size];
@@ -294,12 +211,6 @@ fn exchange(question: Question) {
     let code = copy(&image, array, &places, &mut texels, true);
     let seen = image.read();
     line("to_vulkan", compared(&image, code, &texels, &seen));
-    if !buffer.is_empty() {
-        let mut seen = vec![0; buffer.len()];
-        let code = memcpy_dtoh(seen.as_mut_ptr() as usize, pointer, seen.len());
-        line("buffer", judged(code, &buffer, &seen, 1));
-    }
-    line("context", ctx_synchronize());
 }
 
 fn imported(image: &SharedImage) -> Handle {
@@ -321,38 +232,28 @@ fn level(array: Handle, level: u32) -> (Code, Handle) {
 
 /// The image as CUDA describes it.
 fn described(question: &Question) -> ArrayDesc {
-    let Question {
-        shape,
-        format,
-        flags,
-    } = *question;
+    let shape = question.shape;
     let [width, height, depth] = shape.extent.map(|size| size as usize);
-    let desc = ArrayDesc {
-        offset: shape.offset,
-        extent: match shape.dimensions {
-            1 => [width, 0, 0],
-            2 => [width, height, 0],
-            _ => [width, height, depth],
-        },
-        format: format.0,
-        channels: format.1,
-        flags,
-        padding: 0,
-        levels: shape.levels,
-        reserved: [0; 16],
-    };
-    let edge = if format == U32X2 {
-        shape.block.1 as usize
-    } else {
-        1
+    let has = |dimensions, size| {
+        if shape.dimensions < dimensions {
+            0
+        } else {
+            size
+        }
     };
     let layers = match shape.layers {
-        1 => desc.extent[2],
+        1 => has(3, depth),
         layers => layers as usize,
     };
     ArrayDesc {
-        extent: [desc.extent[0] / edge, desc.extent[1] / edge, layers],
-        ..desc
+        offset: shape.offset,
+        extent: [width, has(2, height), layers],
+        format: question.format.0,
+        channels: question.format.1,
+        flags: question.flags,
+        padding: 0,
+        levels: shape.levels,
+        reserved: [0; 16],
     }
 }
 

@@ -38,14 +38,13 @@ impl Peer {
             tells,
         };
         let first = peer.reads();
-        let digits = first.strip_prefix("handle ").unwrap_or_default();
-        let mut bytes = [0; 64];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let two = digits.get(2 * index..2 * index + 2).unwrap_or_default();
-            let read = u8::from_str_radix(two, 16);
-            *byte = need(read.map_err(|_| format!("the exporter says: {first}")));
-        }
-        (peer, EventHandle(bytes))
+        let read = first
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<Vec<u8>, _>>();
+        let bytes = read.ok().and_then(|bytes| bytes.try_into().ok());
+        let bytes = bytes.ok_or_else(|| format!("the exporter says: {first}"));
+        (peer, EventHandle(need(bytes)))
     }
 
     fn reads(&mut self) -> String {
@@ -55,11 +54,16 @@ impl Peer {
         line.trim_end().into()
     }
 
-    /// Lets it do something, and returns what it says.
-    fn does(&mut self, what: &str) -> String {
+    /// Lets it do something, and shows what it says.
+    fn does(&mut self, what: &str) {
+        self.says(what, what);
+    }
+
+    /// Lets it do something, and shows what it says by another name.
+    fn says(&mut self, part: &str, what: &str) {
         let wrote = self.told.as_mut().map(|told| writeln!(told, "{what}"));
         need(wrote.transpose().map_err(|error| error.to_string()));
-        self.reads()
+        line(part, self.reads());
     }
 
     /// Waits until it has ended.
@@ -76,8 +80,8 @@ pub(crate) fn exporter() {
     let (event, stream, words) = (event(INTERPROCESS), stream(), Words::new());
     let (code, handle) = handle(event);
     check(code);
-    let digits: Vec<_> = handle.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    println!("handle {}", digits.concat());
+    let bytes: Vec<_> = handle.0.iter().map(u8::to_string).collect();
+    println!("{}", bytes.join(" "));
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let code = match order.as_str() {
             "record" => event_record(event, stream),
@@ -88,7 +92,6 @@ pub(crate) fn exporter() {
             }
             "query" => event_query(event),
             "synchronize" => stream_synchronize(stream),
-            "destroy" => event_destroy(event),
             _ => return,
         };
         println!("{code}");
@@ -103,12 +106,12 @@ fn opened() -> (Peer, EventHandle, Handle) {
     (peer, handle, event)
 }
 
-/// Calls with an event whose exporter has destroyed it, or is gone.
+/// Calls with an event whose exporter is gone.
 fn gone(handle: EventHandle, event: Handle) {
     line("query", event_query(event));
     line("open_again", open_event_handle(&mut 0, handle));
     let stream = stream();
-    line("wait", ended(stream_wait_event(stream, event, 0), stream));
+    line("wait", ended(wait_for(stream, event), stream));
     line("record_here", ended(event_record(event, stream), stream));
     line("destroy_here", event_destroy(event));
 }
@@ -132,16 +135,6 @@ const QUESTIONS: Questions = &[
     ("open_zeros", || {
         answer(open_event_handle(&mut 0, EventHandle([0; 64])))
     }),
-    ("open_ones", || {
-        answer(open_event_handle(&mut 0, EventHandle([0xff; 64])))
-    }),
-    ("open_counting", || {
-        let mut bytes = [0; 64];
-        for (byte, value) in bytes.iter_mut().zip(1..) {
-            *byte = value;
-        }
-        answer(open_event_handle(&mut 0, EventHandle(bytes)));
-    }),
     ("no_current", || {
         let event = event(INTERPROCESS);
         let (_, handle_of_other) = Peer::exporter();
@@ -149,89 +142,69 @@ const QUESTIONS: Questions = &[
         line("get", handle(event).0);
         line("open", open_event_handle(&mut 0, handle_of_other));
     }),
-    ("after_handle_elapsed", || {
-        let (event, stream) = (event(INTERPROCESS), stream());
-        record(event, stream);
-        stream_synchronize(stream);
-        answer(elapsed(event, event));
-    }),
     ("unrecorded", || {
-        let (mut peer, _, event) = opened();
-        let stream = stream();
+        let ((mut peer, _, event), stream) = (opened(), stream());
         line("query", event_query(event));
-        line("wait", ended(stream_wait_event(stream, event, 0), stream));
-        line("synchronize", event_synchronize(event));
-        line("exporter_query", peer.does("query"));
+        line("wait", ended(wait_for(stream, event), stream));
+        peer.says("exporter_query", "query");
     }),
     ("complete", || {
-        let (mut peer, _, event) = opened();
-        let stream = stream();
-        line("record", peer.does("record"));
-        line("exporter_synchronize", peer.does("synchronize"));
+        let ((mut peer, _, event), stream) = (opened(), stream());
+        peer.does("record");
+        peer.says("exporter_synchronize", "synchronize");
         line("query", event_query(event));
-        line("wait", ended(stream_wait_event(stream, event, 0), stream));
+        line("wait", ended(wait_for(stream, event), stream));
         line("synchronize", event_synchronize(event));
     }),
     ("pending", || {
-        let (mut peer, _, event) = opened();
-        let (stream, words) = (stream(), Words::new());
-        line("park", peer.does("park"));
-        line("record", peer.does("record"));
+        let ((mut peer, _, event), stream, words) = (opened(), stream(), Words::new());
+        peer.does("park");
+        peer.does("record");
         line("query", event_query(event));
-        line("wait", stream_wait_event(stream, event, 0));
+        line("wait", wait_for(stream, event));
         mark(stream, words, 1);
         line("passes", marked_early(words, 1));
-        line("open", peer.does("open"));
+        peer.does("open");
         line("finishes", marked(words, 1));
         line("query_then", event_query(event));
     }),
     ("record_by_importer", || {
-        let (mut peer, _, event) = opened();
-        let (stream, words) = (stream(), Words::new());
+        let ((mut peer, _, event), stream, words) = (opened(), stream(), Words::new());
         park(stream, words, 0);
         line("record", event_record(event, stream));
         line("query", event_query(event));
-        line("exporter_query", peer.does("query"));
+        peer.says("exporter_query", "query");
         words.store(0, 1);
         line("then", [outcome(stream), event_query(event)]);
-        line("exporter_query_then", peer.does("query"));
+        peer.says("exporter_query_then", "query");
     }),
     // A wait, then a second record. Which one is waited for, and what is a query about?
     ("record_again", || {
-        let (mut peer, _, event) = opened();
-        let (stream, words) = (stream(), Words::new());
-        line("record", peer.does("record"));
-        line("synchronize", peer.does("synchronize"));
+        let ((mut peer, _, event), stream, words) = (opened(), stream(), Words::new());
+        peer.does("record");
+        peer.does("synchronize");
         park(stream, words, 0);
-        line("wait", stream_wait_event(stream, event, 0));
+        line("wait", wait_for(stream, event));
         mark(stream, words, 1);
-        line("park", peer.does("park"));
-        line("record_again", peer.does("record"));
+        peer.does("park");
+        peer.says("record_again", "record");
         line("query", event_query(event));
         words.store(0, 1);
         line("waiter_finishes", marked(words, 1));
-        line("open", peer.does("open"));
-        line("waiter_then", outcome(stream));
-    }),
-    ("exporter_destroys", || {
-        let (mut peer, handle, event) = opened();
-        line("record", peer.does("record"));
-        line("synchronize", peer.does("synchronize"));
-        line("destroy", peer.does("destroy"));
-        gone(handle, event);
+        peer.does("open");
     }),
     ("exporter_exits", || {
         let (mut peer, handle, event) = opened();
-        line("record", peer.does("record"));
-        line("synchronize", peer.does("synchronize"));
+        peer.does("record");
+        peer.does("synchronize");
         peer.ends();
         gone(handle, event)
     }),
     // The exporter is killed while its record is pending.
     ("exporter_killed", || {
         let (mut peer, handle, event) = opened();
-        line("park", peer.does("park"));
-        line("record", peer.does("record"));
+        peer.does("park");
+        peer.does("record");
         line("query_before", event_query(event));
         let _ = peer.process.kill();
         peer.ends();
@@ -242,18 +215,16 @@ const QUESTIONS: Questions = &[
         let mut second = 0;
         line("open", open_event_handle(&mut second, handle));
         line("same", first == second);
-        line("record", peer.does("record"));
+        peer.does("record");
         line("destroy_first", event_destroy(first));
-        line(
-            "query_second",
-            [event_synchronize(second), event_query(second)],
-        );
+        let codes = [event_synchronize(second), event_query(second)];
+        line("query_second", codes);
     }),
     ("importer_destroys", || {
         let (mut peer, handle, event) = opened();
         line("destroy", event_destroy(event));
-        line("record", peer.does("record"));
-        line("exporter_synchronize", peer.does("synchronize"));
+        peer.does("record");
+        peer.says("exporter_synchronize", "synchronize");
         line("open_again", open_event_handle(&mut 0, handle));
     }),
     ("handle_of_opened", || {

@@ -13,173 +13,109 @@ fn load(text: &str) -> Code {
     module_load_data(&mut 0, text.as_ptr() as usize)
 }
 
+/// Loads a module for a version and a target.
+fn load_for(version: &str, target: &str, rest: &str) -> Code {
+    load(&format!(
+        ".version {version}\n.target {target}\n.address_size 64\n{rest}"
+    ))
+}
+
+const EMPTY: &str = ".visible .entry a() { ret; }";
+
+/// Launches a kernel without parameters in blocks of these shapes.
+fn shape(kernel: Handle, grid: [u32; 3], block: [u32; 3], stream: Handle) -> Code {
+    let ([x, y, z], [a, b, c]) = (grid, block);
+    launch_kernel(kernel, x, y, z, a, b, c, 0, stream, 0, 0)
+}
+
 const QUESTIONS: Questions = &[
     ("bad_text", || {
-        const HEAD: &str = ".version 6.4\n.target sm_60\n.address_size 64\n";
         line("words", load("this is no PTX"));
-        line("head_only", load(HEAD));
         line("no_version", load(".target sm_60\n.address_size 64\n"));
         line("no_target", load(".version 6.4\n.address_size 64\n"));
-        line(
-            "unknown_opcode",
-            load(&format!("{HEAD}.visible .entry a() {{ jump; ret; }}")),
-        );
-        line(
-            "unknown_register",
-            load(&format!(
-                "{HEAD}.visible .entry a() {{ mov.u64 %x, 1; ret; }}"
-            )),
-        );
-        line(
-            "no_end",
-            load(&format!("{HEAD}.visible .entry a() {{ ret;")),
-        );
-        line("no_ret", load(&format!("{HEAD}.visible .entry a() {{ }}")));
-        line(
-            "twice",
-            load(&format!(
-                "{HEAD}.visible .entry a() {{ ret; }} .visible .entry a() {{ ret; }}"
-            )),
-        );
-        line(
-            "after",
-            load(&format!("{HEAD}.visible .entry a() {{ ret; }}")),
-        );
+        for (what, rest) in [
+            ("head_only", ""),
+            ("unknown_opcode", ".visible .entry a() { jump; ret; }"),
+            ("no_ret", ".visible .entry a() { }"),
+            ("twice", &[EMPTY, EMPTY].concat()),
+        ] {
+            line(what, load_for("6.4", "sm_60", rest));
+        }
     }),
     ("newer_target", || {
-        for target in [
-            "sm_20", "sm_30", "sm_50", "sm_80", "sm_90", "sm_100", "sm_999",
+        for (version, target) in [
+            ("6.4", "sm_50"),
+            ("6.4", "sm_80"),
+            ("6.4", "sm_999"),
+            ("8.7", "sm_90"),
+            ("8.7", "sm_100"),
         ] {
-            let text = format!(
-                ".version 6.4\n.target {target}\n.address_size 64\n.visible .entry a() {{ ret; }}"
-            );
-            line(format!("version_6_4_{target}"), load(&text));
-        }
-        for target in ["sm_80", "sm_90", "sm_100", "sm_120"] {
-            let text = format!(
-                ".version 8.7\n.target {target}\n.address_size 64\n.visible .entry a() {{ ret; }}"
-            );
-            line(format!("version_8_7_{target}"), load(&text));
+            let name = format!("version_{}_{target}", version.replace('.', "_"));
+            line(name, load_for(version, target, EMPTY));
         }
     }),
     ("newer_version", || {
-        for version in ["3.0", "6.4", "8.0", "9.0", "9.9", "42.0"] {
-            let text = format!(
-                ".version {version}\n.target sm_60\n.address_size 64\n.visible .entry a() {{ ret; }}"
-            );
-            line(version, load(&text));
+        for version in ["3.0", "6.4", "9.0", "9.9"] {
+            line(version, load_for(version, "sm_60", EMPTY));
         }
     }),
-    ("empty", || {
-        line("empty", load(""));
-        line(
-            "zeros",
-            module_load_data(&mut 0, [0_u64; 512].as_ptr() as usize),
-        );
-    }),
-    ("function_unknown", || {
-        let (module, mut function) = (module(), 7);
-        let code = get_function(&mut function, module, c"unknown".as_ptr() as usize);
-        answer(format!(
-            "{code}, result {}",
-            if function == 7 { "kept" } else { "changed" }
-        ));
-    }),
+    ("empty", || line("empty", load(""))),
     ("function_empty", || {
         let module = module();
         line("empty", function_of(module, c""));
         line("null", get_function(&mut 0, module, 0));
+        let name = c"nop".as_ptr() as usize;
         let (mut first, mut second) = (0, 0);
-        let codes = [
-            get_function(&mut first, module, c"nop".as_ptr() as usize),
-            get_function(&mut second, module, c"nop".as_ptr() as usize),
-        ];
+        let codes = [&mut first, &mut second].map(|to| get_function(to, module, name));
         line("twice", (codes, that("same", first == second)));
     }),
     ("shapes", || {
         let (nop, stream) = (kernel(c"nop"), stream());
-        for block in [0, 1, 1024, 1025, u32::MAX] {
-            line(
-                format!("block_{block}"),
-                launch_as(nop, 1, block, stream, &[]),
-            );
+        for (what, grid, block) in [
+            ("block_0", [1; 3], [0, 1, 1]),
+            ("block_1024", [1; 3], [1024, 1, 1]),
+            ("block_1025", [1; 3], [1025, 1, 1]),
+            ("block_33x32", [1; 3], [33, 32, 1]),
+            ("block_z_64", [1; 3], [1, 1, 64]),
+            ("block_z_65", [1; 3], [1, 1, 65]),
+            ("grid_0", [0, 1, 1], [1; 3]),
+            ("grid_65536", [65536, 1, 1], [1; 3]),
+            ("grid_2147483648", [1 << 31, 1, 1], [1; 3]),
+            ("grid_y_65536", [1, 65536, 1], [1; 3]),
+        ] {
+            line(what, shape(nop, grid, block, stream));
         }
-        for grid in [0, 1, 65536, 0x7fff_ffff, 0x8000_0000] {
-            // Too many blocks would take long.
-            if grid <= 65536 || grid > 0x7fff_ffff {
-                line(format!("grid_{grid}"), launch_as(nop, grid, 1, stream, &[]));
-            }
-        }
-        let shape = |grid: [u32; 3], block: [u32; 3]| {
-            let ([x, y, z], [a, b, c]) = (grid, block);
-            launch_kernel(nop, x, y, z, a, b, c, 0, stream, 0, 0)
-        };
-        line("grid_y_0", shape([1, 0, 1], [1, 1, 1]));
-        line("grid_y_65536", shape([1, 65536, 1], [1, 1, 1]));
-        line("grid_z_65536", shape([1, 1, 65536], [1, 1, 1]));
-        line("block_z_65", shape([1, 1, 1], [1, 1, 65]));
-        line("block_z_64", shape([1, 1, 1], [1, 1, 64]));
-        line("block_33x32", shape([1, 1, 1], [33, 32, 1]));
-        line("block_y_0", shape([1, 1, 1], [1, 0, 1]));
         line("synchronize", stream_synchronize(stream));
     }),
     ("params_null", || {
-        let (put, stream) = (kernel(c"put"), stream());
-        answer(done(
-            launch_kernel(put, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0),
-            stream,
-        ));
+        let stream = stream();
+        let launched = shape(kernel(c"put"), [1; 3], [1; 3], stream);
+        answer(done(launched, stream));
     }),
     ("params_extra", || {
         let (nop, put, stream, words) = (kernel(c"nop"), kernel(c"put"), stream(), Words::new());
         line("more", done(launch(nop, stream, &[1, 2]), stream));
         // CU_LAUNCH_PARAM_BUFFER_POINTER, the buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, the size, the
         // end.
-        let (buffer, mut size) = ([words.at(0), 9], 16_usize);
-        let extra = [1, buffer.as_ptr() as usize, 2, &raw mut size as usize, 0];
-        let code = launch_kernel(put, 1, 1, 1, 1, 1, 1, 0, stream, 0, extra.as_ptr() as usize);
-        let codes = done(code, stream);
-        line("buffer", format!("{} {}", names(&codes), words.load(0)));
-        let params = [&raw const buffer[0] as usize, &raw const buffer[1] as usize];
-        let code = launch_kernel(
-            put,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            stream,
-            params.as_ptr() as usize,
-            extra.as_ptr() as usize,
-        );
-        line("both", code);
-        size = 8;
-        let code = launch_kernel(put, 1, 1, 1, 1, 1, 1, 0, stream, 0, extra.as_ptr() as usize);
-        line("buffer_too_small", code);
-        let _ = size;
+        let (buffer, size) = ([words.at(0), 9], 16_usize);
+        let extra = [1, buffer.as_ptr() as usize, 2, &raw const size as usize, 0];
+        let launch = |params: usize| {
+            let extra = extra.as_ptr() as usize;
+            launch_kernel(put, 1, 1, 1, 1, 1, 1, 0, stream, params, extra)
+        };
+        let codes = names(&done(launch(0), stream));
+        line("buffer", format!("{codes} {}", words.load(0)));
+        let params = [&raw const buffer[0], &raw const buffer[1]];
+        line("both", launch(params.as_ptr() as usize));
     }),
     ("shared_too_much", || {
         let (nop, stream) = (kernel(c"nop"), stream());
-        let codes = [48 << 10, (48 << 10) + 1, 1 << 20]
-            .map(|bytes| launch_kernel(nop, 1, 1, 1, 1, 1, 1, bytes, stream, 0, 0));
-        answer(codes);
-    }),
-    ("module_unload_used", || {
-        let (module, stream, words) = (module(), stream(), Words::new());
-        let spin = kernel_of(module, c"spin");
-        let code = launch(spin, stream, &[words.at(0)]);
-        let opener = words.open_after(1000);
-        let unload = module_unload(module);
-        let early = words.load(0) == 0;
-        let _ = opener.join();
-        let codes = names(&[code, unload, stream_synchronize(stream)]);
-        answer((codes, that("returns while the kernel runs", early)));
+        let launch = |bytes| launch_kernel(nop, 1, 1, 1, 1, 1, 1, bytes, stream, 0, 0);
+        answer([48 << 10, (48 << 10) + 1, 1 << 20].map(launch));
     }),
     ("module_unload_twice", || {
         let module = module();
-        answer([module_unload(module), module_unload(module)]);
+        answer([module; 2].map(module_unload));
     }),
     ("function_after_unload", || {
         let (module, stream) = (module(), stream());
@@ -190,33 +126,8 @@ const QUESTIONS: Questions = &[
     ("nonresident", || {
         let nop = kernel(c"nop");
         another_context();
-        let stream = stream();
-        answer([
-            launch(nop, stream, &[]),
-            launch(nop, 0, &[]),
-            ctx_synchronize(),
-        ]);
-    }),
-    ("launch_null_streams", || {
-        let nop = kernel(c"nop");
-        let codes = [0, 1, 2].map(|stream| launch(nop, stream, &[]));
-        answer([codes[0], codes[1], codes[2], ctx_synchronize()]);
-    }),
-    ("entry_without_visible", || {
-        let text = ".version 6.4\n.target sm_60\n.address_size 64\n.entry a() { ret; }\n.func b() { ret; }\0";
-        let (mut module, mut function) = (0, 0);
-        line(
-            "load",
-            module_load_data(&mut module, text.as_ptr() as usize),
-        );
-        line(
-            "entry",
-            get_function(&mut function, module, c"a".as_ptr() as usize),
-        );
-        line(
-            "func",
-            get_function(&mut function, module, c"b".as_ptr() as usize),
-        );
+        let [own, legacy] = [stream(), 0].map(|stream| launch(nop, stream, &[]));
+        answer([own, legacy, ctx_synchronize()]);
     }),
     // Whether loading returns while a kernel spins.
     ("load_while_parked", || {
@@ -228,10 +139,8 @@ const QUESTIONS: Questions = &[
         let nop = kernel_of(module, c"nop");
         line("function_returns", words.load(0) == 0);
         let code = launch(nop, stream_with(1), &[]);
-        line(
-            "launch_returns",
-            format!("{code} {}", yes(words.load(0) == 0)),
-        );
+        let early = yes(words.load(0) == 0);
+        line("launch_returns", format!("{code} {early}"));
         let _ = opener.join();
     }),
 ];

@@ -1,5 +1,6 @@
 //! The questions, a file for each family.
 
+mod calls;
 mod capacity;
 mod capture;
 mod clock;
@@ -10,15 +11,12 @@ mod event;
 mod external;
 mod external_memory;
 mod fault;
-mod forbidden;
 mod fork;
-mod gone;
 mod graph;
 mod host;
 mod host_memory;
 mod image;
 pub(crate) mod ipc;
-mod joining;
 mod kernels;
 mod memory;
 mod memory_ops;
@@ -36,7 +34,7 @@ pub(crate) fn all() -> Vec<Probe> {
     for list in [
         version::list,
         context::list,
-        gone::list,
+        calls::list,
         event::list,
         connections::list,
         capacity::list,
@@ -49,8 +47,6 @@ pub(crate) fn all() -> Vec<Probe> {
         defaults::list,
         host::list,
         capture::list,
-        joining::list,
-        forbidden::list,
         graph::list,
         slots::list,
         user_objects::list,

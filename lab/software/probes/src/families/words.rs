@@ -8,93 +8,69 @@ pub(crate) fn list(all: &mut Probes) {
     all.family("words", QUESTIONS);
 }
 
-/// Registered words, as `Words::new` has pinned ones.
-fn unregistered() -> u64 {
-    leak(512) as u64
-}
-
 /// What the driver says of an address.
 fn ask(own: Handle, address: u64) -> String {
     let numbers = [1_u32, 2, 3, 4, 8, 9, 11, 12];
     let mut values = [0_u64; 8];
-    let to = values
-        .each_mut()
-        .map(|value| std::ptr::from_mut(value) as usize);
-    let code = pointer_get_attributes(8, numbers.as_ptr() as usize, to.as_ptr() as usize, address);
+    let to = values.each_mut().map(std::ptr::from_mut);
+    let (names, to) = (numbers.as_ptr() as usize, to.as_ptr() as usize);
+    let code = pointer_get_attributes(8, names, to, address);
     let [of, kind, on_device, on_host, managed, device, begin, size] = values;
-    let place = |at: u64| match at {
-        0 => "none".to_owned(),
-        at if at == address => "same".to_owned(),
-        _ => "other".to_owned(),
-    };
-    let of = match of as usize {
+    // Which of two it is, if it is not null.
+    let which = |value: u64, expected: u64, name: &'static str| match value {
         0 => "none",
-        of if of == own => "own",
+        value if value == expected => name,
         _ => "other",
     };
-    let within = address.wrapping_sub(begin);
-    let offset = if begin == 0 {
-        "none".into()
-    } else {
-        within.to_string()
+    let of = which(of, own as u64, "own");
+    let places = [on_device, on_host].map(|place| which(place, address, "same"));
+    let offset = match begin {
+        0 => "none".into(),
+        begin => address.wrapping_sub(begin).to_string(),
     };
+    let [on_device, on_host] = places;
+    let device = device as i32;
     format!(
-        "{code} context {of}, type {kind}, on the device {}, on the host {}, managed {managed}, device {}, offset {offset}, size {size}",
-        place(on_device),
-        place(on_host),
-        device as i32
+        "{code} context {of}, type {kind}, on the device {on_device}, on the host {on_host}, \
+         managed {managed}, device {device}, offset {offset}, size {size}"
     )
 }
 
 /// A stream waits for a word of one width, which a kernel then writes.
 fn written(bits: u32) {
     let put = kernel(if bits == 64 { c"put" } else { c"put_32" });
-    let words = Words::new();
-    let memory = alloc(64);
+    let (words, memory) = (Words::new(), alloc(64));
     for (what, address) in [("pinned", words.at(0)), ("device", memory)] {
         let (waiter, writer) = (stream(), stream());
         let codes = [
             memset_d32_async(address, 0, 2, writer),
             stream_synchronize(writer),
-            if bits == 64 {
-                wait_value64(waiter, address, 7, 0)
-            } else {
-                wait_value32(waiter, address, 7, 0)
+            match bits {
+                64 => wait_value64(waiter, address, 7, 0),
+                _ => wait_value32(waiter, address, 7, 0),
             },
         ];
         words.store(1, 0);
         mark(waiter, words, 1);
-        let early = marked_early(words, 1);
-        let below = launch(put, writer, &[address, 6]);
-        let too_early = marked_early(words, 1);
-        let code = launch(put, writer, &[address, 9]);
+        let before = yes(marked_early(words, 1));
+        let first = launch(put, writer, &[address, 6]);
+        let below = yes(marked_early(words, 1));
+        let second = launch(put, writer, &[address, 9]);
+        let (codes, after) = (names(&codes), yes(marked(words, 1)));
         line(
             what,
-            format!(
-                "{}, {}, before {}, below {}, after {}",
-                names(&codes),
-                names(&[below, code]),
-                yes(early),
-                yes(too_early),
-                yes(marked(words, 1))
-            ),
+            format!("{codes}, {first} {second}, before {before}, below {below}, after {after}"),
         );
     }
 }
 
-/// How often the host finds old data behind a new word.
-fn stale(write: impl Fn(u64, Words)) -> String {
-    const ROUNDS: u64 = 2000;
-    let words = Words::new();
-    let mut stale = 0;
-    for value in 1..=ROUNDS {
-        write(value, words);
-        if !within(3000, || words.load(512) >= value) {
-            return format!("round {value} did not come");
-        }
-        stale += u64::from(words.load(0) < value);
-    }
-    format!("{stale} of {ROUNDS}")
+/// A write, a wait and what becomes of their stream.
+fn operations(stream: Handle, address: u64) -> [Code; 3] {
+    [
+        write_value64(stream, address, 5, 0),
+        wait_value64(stream, address, 5, 0),
+        outcome(stream),
+    ]
 }
 
 const QUESTIONS: Questions = &[
@@ -108,9 +84,8 @@ const QUESTIONS: Questions = &[
         line("last_byte", ask(own, memory + 4095));
         mem_free(memory);
         line("freed", ask(own, memory + 8));
-        line("unregistered", ask(own, unregistered()));
+        line("unregistered", ask(own, leak(512) as u64));
         line("null", ask(own, 0));
-        line("16", ask(own, 16));
         another_context();
         line("pinned_elsewhere", ask(own, words.at(3)));
         let theirs = alloc(4096);
@@ -121,17 +96,16 @@ const QUESTIONS: Questions = &[
         let own = primary();
         let (words, mut value) = (Words::new(), 0_u64);
         let to = [&raw mut value as usize];
-        let call = |number: u32, to: usize| {
-            let numbers = [number];
+        let call = |number: u32, to: [usize; 1]| {
+            let (numbers, to) = ([number], to.as_ptr() as usize);
             pointer_get_attributes(1, numbers.as_ptr() as usize, to, words.at(0))
         };
-        line("unknown_attribute", call(9999, to.as_ptr() as usize));
-        line("null_place", call(2, [0_usize].as_ptr() as usize));
+        line("unknown_attribute", call(9999, to));
+        line("null_place", call(2, [0]));
         current(0);
-        line("no_context", call(2, to.as_ptr() as usize));
-        line("no_context_device_pointer", call(3, to.as_ptr() as usize));
+        line("no_context", call(2, to));
+        line("no_context_device_pointer", call(3, to));
         current(own);
-        answer(format!("type {value}"));
     }),
     // Waits and writes of 32 bits across the largest value, in device memory.
     ("wrap_in_device_memory", || {
@@ -143,109 +117,45 @@ const QUESTIONS: Questions = &[
             wait_value32(waiter, memory, 1, 0),
         ];
         mark(waiter, words, 0);
-        let early = marked_early(words, 0);
+        let before = yes(marked_early(words, 0));
         let code = launch(put, writer, &[memory, 2]);
-        let mut shown = 0_u64;
         let after = yes(marked(words, 0));
-        memcpy_dtoh(&raw mut shown as usize, memory, 4);
+        let (codes, shown) = (names(&codes), read(memory).1 as u32);
         answer(format!(
-            "{} {code}, before {}, after {after}, shows {shown}",
-            names(&codes),
-            yes(early)
+            "{codes} {code}, before {before}, after {after}, shows {shown}"
         ));
     }),
-    // A kernel with a fence of the system's scope between the data and the word.
+    // How often the host finds old data behind the new word of a kernel, which has a fence of the
+    // system's scope between both.
     ("read_after_kernel", || {
-        let (put, stream) = (kernel(c"put_both"), stream());
-        answer(stale(|value, words| {
+        const ROUNDS: u64 = 2000;
+        let (put, stream, words) = (kernel(c"put_both"), stream(), Words::new());
+        let mut stale = 0;
+        for value in 1..=ROUNDS {
             check(launch(put, stream, &[words.at(0), words.at(512), value]));
-        }));
-    }),
-    // A kernel for the data, and a write of the stream for the word.
-    ("read_after_write", || {
-        let (put, stream) = (kernel(c"put"), stream());
-        let found = stale(|value, words| {
-            check(launch(put, stream, &[words.at(0), value]));
-            let code = write_value64(stream, words.at(512), value, 0);
-            check(code)
-        });
-        answer(format!("~{found}"));
+            if !within(SOON, || words.load(512) >= value) {
+                stop(format_args!("round {value} did not come"));
+            }
+            stale += u64::from(words.load(0) < value);
+        }
+        answer(format!("{stale} of {ROUNDS}"));
     }),
     // Words of another context of the device.
     ("of_other_context", || {
-        let own = primary();
         another_context();
         let (memory, words) = (alloc(64), Words::new());
-        current(own);
+        current(primary());
         let stream = stream();
-        for (what, address) in [("device", memory), ("pinned", words.at(0))] {
-            line(
-                what,
-                [
-                    write_value64(stream, address, 5, 0),
-                    wait_value64(stream, address, 5, 0),
-                    outcome(stream),
-                ],
-            );
-        }
+        line("device", operations(stream, memory));
+        line("pinned", operations(stream, words.at(0)));
     }),
     // Managed memory, which the reference excludes.
     ("managed", || {
-        let own = primary();
-        let (stream, mut memory) = (stream(), 0);
+        let mut memory = 0;
         // `CU_MEM_ATTACH_GLOBAL`.
-        let code = mem_alloc_managed(&mut memory, 4096, 1);
-        if code != 0 {
-            return answer(code);
-        }
-        line("pointer", ask(own, memory));
-        line(
-            "codes",
-            [
-                write_value64(stream, memory, 5, 0),
-                wait_value64(stream, memory, 5, 0),
-                outcome(stream),
-            ],
-        );
-    }),
-    // Many streams wait for a word whose kernel was submitted before.
-    ("many_waits", || {
-        let (put, writer, memory) = (kernel(c"put"), stream(), alloc(64));
-        let waiting = streams(300);
-        let codes = [
-            memset_d32_async(memory, 0, 2, writer),
-            stream_synchronize(writer),
-            launch(put, writer, &[memory, 1]),
-        ];
-        for stream in &waiting {
-            check(wait_value64(*stream, memory, 1, 0));
-        }
-        let done = waiting.iter().filter(|stream| outcome(**stream) == 0);
-        answer(format!("{} {}", names(&codes), done.count()));
-    }),
-    // Waits for bits, in device memory.
-    ("bits", || {
-        let memory = alloc(64);
-        for (what, flags, is, value) in [
-            ("and_common", 2, 6, 4),
-            ("and_none", 2, 2, 4),
-            ("nor_clear", 3, 6, 1),
-            ("eq_equal", 1, 6, 6),
-            ("eq_above", 1, 7, 6),
-        ] {
-            let stream = stream();
-            let codes = [
-                write_value32(stream, memory, is, 0),
-                stream_synchronize(stream),
-                wait_value32(stream, memory, value, flags),
-            ];
-            let goes = within(200, || stream_query(stream) == 0);
-            // Lets it go, before the next case writes.
-            let other = self::stream();
-            write_value32(other, memory, value, 0);
-            stream_synchronize(other);
-            line(what, format!("{} {}", names(&codes), yes(goes)));
-        }
+        check(mem_alloc_managed(&mut memory, 4096, 1));
+        line("pointer", ask(primary(), memory));
+        line("codes", operations(stream(), memory));
     }),
     ("kernel_64", || written(64)),
     ("kernel_32", || written(32)),

@@ -15,9 +15,6 @@ use crate::vulkan::*;
 const LEVELS: u32 = 1;
 /// `CU_TRSF_READ_AS_INTEGER`.
 const AS_INTEGER: u32 = 1;
-/// `CU_TRSF_NORMALIZED_COORDINATES`. By the reference, textures of several levels have it.
-const NORMALIZED: u32 = 2;
-
 /// An access: the coordinates of surfaces and of textures, the layer or slice, and the level.
 #[derive(Clone, Copy)]
 struct Access {
@@ -33,6 +30,10 @@ struct Access {
 const PLANE: Access = access("2d", "{%byte, %y}", "{%x, %y}", 0);
 const PLANES: Access = access("a2d", "{%z, %byte, %y, %y}", "{%z, %x, %y, %y}", 1);
 const VOLUME: Access = access("3d", "{%byte, %y, %z, %z}", "{%x, %y, %z, %z}", 2);
+const VOLUME_1: Access = Access {
+    z: 1,
+    ..VOLUME.level(1)
+};
 
 const fn access(
     geometry: &'static str,
@@ -52,7 +53,7 @@ const fn access(
 }
 
 impl Access {
-    fn level(self, level: u32) -> Self {
+    const fn level(self, level: u32) -> Self {
         Self { level, ..self }
     }
 
@@ -78,31 +79,16 @@ pub(crate) fn list(all: &mut Probes) {
         ("kernel_layer", (rgba8().layers(3), PLANES)),
         ("kernel_face", (rgba8().cube(6), PLANES)),
         ("kernel_slice", (volume, VOLUME)),
-        (
-            "kernel_slice_of_level",
-            (
-                volume.levels(2),
-                Access {
-                    z: 1,
-                    ..VOLUME.level(1)
-                },
-            ),
-        ),
+        ("kernel_slice_of_level", (volume.levels(2), VOLUME_1)),
         (
             "kernel_array_level",
             (rgba8().levels(4), PLANE.level(1).of_array()),
         ),
-        ("kernel_array_layer", (rgba8().layers(3), PLANES.of_array())),
         ("kernel_array_slice", (volume, VOLUME.of_array())),
         // A layer without its number: which one is it?
         ("kernel_layer_unsaid", (rgba8().layers(3), PLANE)),
         ("kernel_slice_unsaid", (volume, PLANE)),
-        ("kernel_unorm", (plain(F::R8G8B8A8_UNORM, 4, U8X4), PLANE)),
         ("kernel_srgb", (plain(F::R8G8B8A8_SRGB, 4, U8X4), PLANE)),
-        (
-            "kernel_bgra8_srgb",
-            (plain(F::B8G8R8A8_SRGB, 4, U8X4), PLANE),
-        ),
         ("kernel_r8", (plain(F::R8_UINT, 1, U8), PLANE)),
         ("kernel_r32f", (plain(F::R32_SFLOAT, 4, FLOAT), PLANE)),
         (
@@ -120,51 +106,39 @@ pub(crate) fn list(all: &mut Probes) {
     all.each("image", FAULTS, |(x, before, instruction)| {
         fault(&format!("{before}{instruction}"), x);
     });
-    all.family(
-        "image",
-        &[("kernel_outside", outside), ("kernel_modes", modes)],
-    );
+    all.family("image", &[("kernel_outside", outside)]);
 }
 
 pub(super) const LOAD: &str = "suld.b.2d.b32.trap {%r0}, [%object, {%byte, %y}];";
 const LOAD_ZERO: &str = "suld.b.2d.b32.zero {%r0}, [%object, {%byte, %y}];";
 const LOAD_ROW: &str = "suld.b.1d.b32.trap {%r0}, [%object, {%byte}];";
-const LOAD_VOLUME: &str = "suld.b.3d.b32.trap {%r0}, [%object, {%byte, %y, %z, %z}];";
 const LOAD_LAYER: &str = "suld.b.a2d.b32.trap {%r0}, [%object, {%z, %byte, %y, %y}];";
 const STORE: &str = "sust.b.2d.b32.trap [%object, {%byte, %y}], {%r0};";
 
 /// The column of the texel, and two instructions.
-const FAULTS: &[(&str, (i32, &str, &str))] = &[
+const FAULTS: Table<(i32, &str, &str)> = &[
     ("kernel_trap_load", (61, "", LOAD)),
     ("kernel_trap_store", (61, "", STORE)),
     ("kernel_misaligned_load", (0, "mov.s32 %byte, 2; ", LOAD)),
-    ("kernel_misaligned_store", (0, "mov.s32 %byte, 2; ", STORE)),
     (
         "kernel_misaligned_zero",
         (0, "mov.s32 %byte, 2; ", LOAD_ZERO),
     ),
     ("kernel_object_0", (0, "mov.u64 %object, 0; ", LOAD)),
-    (
-        "kernel_object_unknown",
-        (0, "mov.u64 %object, 4096; ", LOAD),
-    ),
-    ("kernel_surface_as_texture", (0, "", TEX)),
     ("kernel_as_row", (0, "", LOAD_ROW)),
-    ("kernel_as_volume", (0, "", LOAD_VOLUME)),
     ("kernel_as_layers", (0, "", LOAD_LAYER)),
     ("kernel_as_second_layer", (0, "mov.s32 %z, 1; ", LOAD_LAYER)),
 ];
 
-/// An image that CUDA has mapped, with a surface and a texture of a level, and a texture of all.
+/// An image that CUDA has mapped, with a surface and a texture.
 struct Opened {
     image: SharedImage,
-    array: Handle,
     surface: u64,
-    texture_of_level: u64,
     texture: u64,
 }
 
-fn open(question: &Question, number: u32, flags: u32) -> Opened {
+/// Opens a level of an image. The texture is of this level alone or of all.
+fn open(question: &Question, number: u32, of_array: bool, flags: u32) -> Opened {
     let image = vulkan().shared_image(question.shape);
     let (code, array) = mapped(imported(&image), &described(question));
     check(code);
@@ -172,22 +146,29 @@ fn open(question: &Question, number: u32, flags: u32) -> Opened {
     check(code);
     let (code, surface) = surface(one);
     check(code);
-    let (code, texture_of_level) = texture(0, one, flags, 0);
-    check(code);
-    let (code, texture) = texture(LEVELS, array, flags, 0);
-    check(code);
+    let (kind, array) = if of_array { (0, one) } else { (LEVELS, array) };
+    let resource = ResourceDesc {
+        kind,
+        array,
+        ..Default::default()
+    };
+    let desc = TextureDesc {
+        flags,
+        levels: [0., if of_array { 0. } else { 16. }],
+        ..Default::default()
+    };
+    let mut texture = 0;
+    check(texture_create(&mut texture, &resource, &desc, 0));
     Opened {
         image,
-        array,
         surface,
-        texture_of_level,
         texture,
     }
 }
 
 /// An image of whole numbers that Vulkan has written, and its texels.
 fn written(question: &Question) -> (Opened, Vec<u8>) {
-    let mut opened = open(question, 0, AS_INTEGER);
+    let mut opened = open(question, 0, false, AS_INTEGER);
     let shape = opened.image.shape;
     let written = texels(&shape, shape.places().1, 1);
     opened.image.write(&written);
@@ -201,60 +182,16 @@ fn run_one(instruction: &str, object: u64, at: [i32; 3], level: u32) -> (Code, [
     (code, words[0])
 }
 
-/// A texture of an array or of all its levels, with an address mode.
-fn texture(kind: u32, array: Handle, flags: u32, mode: u32) -> (Code, u64) {
-    let resource = ResourceDesc {
-        kind,
-        array,
-        ..Default::default()
-    };
-    let desc = TextureDesc {
-        address_modes: [mode; 3],
-        flags,
-        border: [0.25; 4],
-        levels: [0., if kind == LEVELS { 16. } else { 0. }],
-        ..Default::default()
-    };
-    let mut texture = 0;
-    let code = texture_create(&mut texture, &resource, &desc, 0);
-    (code, texture)
-}
-
-/// Textures of all levels with each address mode, and with coordinates that are normalized.
-///
-/// They are read left of their first texel, and at it.
-fn modes() {
-    let (opened, written) = written(&rgba8().levels(2));
-    let first = [0, 1, 2, 3].map(|byte| u32::from(written[byte]));
-    let modes = ["wrap", "clamp", "mirror", "border"];
-    for (normalized, sort) in [(0, "texels"), (NORMALIZED, "normalized")] {
-        for (mode, what) in (0..).zip(modes) {
-            let flags = AS_INTEGER | normalized;
-            let (code, texture) = texture(LEVELS, opened.array, flags, mode);
-            let part = format!("{sort}.{what}");
-            line(&part, code);
-            for (instruction, tex) in [("tex", TEX), ("tex_level", TEX_LEVEL)] {
-                for (x, place) in [(-1, "left"), (0, "first")] {
-                    let (code, words) = run_one(tex, texture, [x, 0, 0], 0);
-                    let seen = seen(code, &words, &first, "first");
-                    line(format!("{part}.{instruction}.{place}"), seen);
-                }
-            }
-        }
-    }
-    line("context", ctx_synchronize());
-}
-
 /// What a word has before an access.
 const VALUE: u32 = 0x5555_5555;
 const TEX: &str = "tex.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}];";
 const TEX_LEVEL: &str =
     "tex.level.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%object, {%x, %y}], %level;";
 
-/// A result, and whether words are those of a texel with this name, zero, or something else.
-fn seen(code: Code, words: &[u32], texel: &[u32], texel_name: &str) -> String {
+/// A result, and whether words are those of the nearest texel, zero, or something else.
+fn seen(code: Code, words: &[u32], nearest: &[u32]) -> String {
     let seen = match words {
-        words if words == texel => texel_name.into(),
+        words if words == nearest => "nearest".into(),
         words if words.iter().all(|word| *word == 0) => "zero".into(),
         words => format!("{words:x?}"),
     };
@@ -313,7 +250,8 @@ fn exchange(question: Question, access: Access) {
     let (shape, bytes) = (question.shape, question.shape.block.0);
     let is_half = question.format == HALF4;
     let is_float = is_half || question.format == FLOAT;
-    let mut opened = open(&question, level, if is_float { 0 } else { AS_INTEGER });
+    let flags = if is_float { 0 } else { AS_INTEGER };
+    let mut opened = open(&question, level, of_array, flags);
     let (places, size) = shape.places();
     let [width, height, _] = shape.blocks(level);
     // The texels of the layer or slice.
@@ -366,16 +304,12 @@ fn exchange(question: Question, access: Access) {
     let store = format!("sust.b.{geometry}.{unit}.trap [%object, {place}], {list};");
     let code = run(&store, opened.surface, &mut words);
     let seen = opened.image.read();
-    line(
-        "sust",
-        judged(code, &new[range.clone()], &seen[range.clone()], bytes),
-    );
+    let [one, other] = [&new, &seen].map(|bytes| &bytes[range.clone()]);
+    line("sust", judged(code, one, other, bytes));
     // All other texels are as before.
-    let whole = |bytes: &[u8]| [&bytes[..range.start], &bytes[range.end..]].concat();
-    line(
-        "others",
-        judged(code, &whole(&written), &whole(&seen), bytes),
-    );
+    let rest = |bytes: &[u8]| [&bytes[..range.start], &bytes[range.end..]].concat();
+    let others = judged(code, &rest(&written), &rest(&seen), bytes);
+    line("others", others);
     new.copy_from_slice(&seen);
 
     let channels = question.format.1 as usize;
@@ -390,34 +324,27 @@ fn exchange(question: Question, access: Access) {
     let base = format!("tex.{geometry}.v4.{ty}.s32 {d}, [%object, {coordinates}];");
     let of_level =
         format!("tex.level.{geometry}.v4.{ty}.s32 {d}, [%object, {coordinates}], %level;");
-    let textures = match of_array {
-        true => vec![("tex", base, opened.texture_of_level)],
-        false if level > 0 => vec![("tex_level", of_level, opened.texture)],
-        false => vec![
-            ("tex_level", of_level, opened.texture),
-            ("tex", base, opened.texture),
-        ],
-    };
-    for (what, instruction, texture) in textures {
-        let mut words = vec![[VALUE; 4]; count];
-        let code = run(&instruction, texture, &mut words);
-        let part = |part: std::ops::Range<usize>| -> Vec<u8> {
-            let words = words.iter().flat_map(|texel| &texel[part.clone()]);
-            words.flat_map(|word| word.to_le_bytes()).collect()
+    for (what, instruction) in [("tex_level", of_level), ("tex", base)] {
+        // Without a level, a texture of all of them is read at the first.
+        let is_meant = if of_array {
+            what == "tex"
+        } else {
+            what != "tex" || level == 0
         };
-        line(
-            what,
-            judged(code, &expected, &part(0..channels), 4 * channels),
-        );
+        if !is_meant {
+            continue;
+        }
+        let mut words = vec![[VALUE; 4]; count];
+        let code = run(&instruction, opened.texture, &mut words);
+        let texels = words.iter().flat_map(|texel| &texel[..channels]);
+        let seen: Vec<u8> = texels.flat_map(|word| word.to_le_bytes()).collect();
+        line(what, judged(code, &expected, &seen, 4 * channels));
         if channels < 4 {
             // The components that the texels do not have.
-            line(
-                format!("{what}_rest"),
-                format!("{:x?}", &words[0][channels..]),
-            );
+            let rest = format!("{:x?}", &words[0][channels..]);
+            line(format!("{what}_rest"), rest);
         }
     }
-    line("context", ctx_synchronize());
 }
 
 /// At most 4 bytes as a word.
@@ -439,59 +366,39 @@ fn float_of(half: u32) -> u32 {
 /// Accesses beyond the edges, without a trap.
 fn outside() {
     let (mut opened, written) = written(&rgba8().levels(2));
-    // The nearest texel of level 0. Those of level 1 are shown as they are.
-    let texel = |x: i32, y: i32| {
-        let start = 4 * (y.clamp(0, 36) * 61 + x.clamp(0, 60)) as usize;
-        [0, 1, 2, 3].map(|byte| written[start + byte])
-    };
-    let places = [
-        ("left", [-1, 3]),
-        ("right", [61, 3]),
-        ("above", [5, -1]),
-        ("below", [5, 37]),
-    ];
-    for (what, [x, y]) in places {
-        let at = [x, y, 0];
+    let (surface, texture) = (opened.surface, opened.texture);
+    // Texel 0, 3 is the nearest one to the left, and 5, 36 is the nearest one below.
+    for (what, [x, y], nearest) in [("left", [-1, 3], 183), ("below", [5, 37], 2201)] {
+        let bytes = [0, 1, 2, 3].map(|byte| written[4 * nearest + byte]);
+        let (at, word) = ([x, y, 0], [u32::from_le_bytes(bytes)]);
         for clamp in ["zero", "clamp"] {
             let load = format!("suld.b.2d.b32.{clamp} {{%r0}}, [%object, {{%byte, %y}}];");
-            let (code, words) = run_one(&load, opened.surface, at, 0);
-            let nearest = [u32::from_le_bytes(texel(x, y))];
-            let seen = seen(code, &words[..1], &nearest, "nearest");
+            let (code, words) = run_one(&load, surface, at, 0);
+            let seen = seen(code, &words[..1], &word);
             line(format!("suld_{clamp}.{what}"), seen);
         }
-        for (part, tex, level) in [
-            ("tex_0", TEX, 0),
-            ("tex.level_0", TEX_LEVEL, 0),
-            ("tex.level_1", TEX_LEVEL, 1),
-        ] {
-            let (code, words) = run_one(tex, opened.texture, at, level);
-            let nearest = texel(x, y).map(u32::from);
-            let seen = seen(code, &words, &nearest, "nearest");
+        for (part, tex) in [("tex_0", TEX), ("tex.level_0", TEX_LEVEL)] {
+            let (code, words) = run_one(tex, texture, at, 0);
+            let seen = seen(code, &words, &bytes.map(u32::from));
             line(format!("{part}.{what}"), seen);
         }
     }
     for (what, level) in [("level_2", 2), ("level_minus_1", u32::MAX)] {
-        let (code, words) = run_one(TEX_LEVEL, opened.texture, [0; 3], level);
-        let first = texel(0, 0).map(u32::from);
-        let [r, g, b, a] = words;
-        let is_first = if words == first { ", level 0" } else { "" };
-        line(what, format!("{code}, {r:x} {g:x} {b:x} {a:x}{is_first}"));
+        let (code, [r, g, b, a]) = run_one(TEX_LEVEL, texture, [0; 3], level);
+        line(what, format!("{code}, {r:x} {g:x} {b:x} {a:x}"));
     }
     // Stores: nothing, or the nearest texel.
     for clamp in ["zero", "clamp"] {
         opened.image.write(&written);
         let store = format!("sust.b.2d.b32.{clamp} [%object, {{%byte, %y}}], {{%r0}};");
-        let (code, _) = run_one(&store, opened.surface, [61, 37, 0], 0);
+        let (code, _) = run_one(&store, surface, [61, 37, 0], 0);
         let seen = opened.image.read();
         let changed = written.chunks(4).zip(seen.chunks(4)).enumerate();
         let changed = changed.filter(|(_, (one, other))| one != other);
         let changed: Vec<_> = changed.map(|(index, _)| [index % 61, index / 61]).collect();
-        line(
-            format!("sust_{clamp}"),
-            format!("{code}, changed: {changed:?}"),
-        );
+        let part = format!("sust_{clamp}");
+        line(part, format!("{code}, changed: {changed:?}"));
     }
-    line("context", ctx_synchronize());
 }
 
 /// An access that may be a fault: its result, and the word that is loaded if it is none.
@@ -504,7 +411,6 @@ fn fault(instruction: &str, x: i32) {
         let what = match words[0] {
             0 => "zero",
             word if word == first => "the first texel",
-            VALUE => "unchanged",
             _ => "something else",
         };
         line("word", what);

@@ -1,7 +1,7 @@
 //! Images that CUDA describes in a way that cannot be right.
 
 use super::access::{LOAD, run, surface};
-use super::{COLOUR, CUBE, LAYERED, Question, SURFACE, described, imported, level, mapped, rgba8};
+use super::{COLOUR, Question, SURFACE, described, imported, level, mapped, rgba8};
 use crate::cuda::*;
 use crate::harness::*;
 use crate::kit::*;
@@ -16,38 +16,25 @@ fn square() -> Question {
 }
 
 pub(crate) fn list(all: &mut Probes) {
-    let (one, six, twelve) = (square(), rgba8().cube(6), rgba8().cube(12));
-    let changes: [(&str, (Question, Change)); 33] = [
+    let (one, six) = (square(), rgba8().cube(6));
+    let changes: [(&str, (Question, Change)); 18] = [
         ("wrong_width_0", (one, |desc| desc.extent[0] = 0)),
         ("wrong_height_0", (one, |desc| desc.extent[1] = 0)),
-        ("wrong_extent_0", (one, |desc| desc.extent = [0; 3])),
         ("wrong_depth_1", (one, |desc| desc.extent[2] = 1)),
         (
             "wrong_extent_twice",
             (one, |desc| desc.extent = [128, 128, 0]),
         ),
-        (
-            "wrong_extent_huge",
-            (one, |desc| desc.extent = [1 << 20, 1 << 20, 0]),
-        ),
         ("wrong_width_half", (one, |desc| desc.extent[0] = 32)),
-        ("wrong_levels_0", (one, |desc| desc.levels = 0)),
         ("wrong_levels_2", (one, |desc| desc.levels = 2)),
-        ("wrong_levels_7", (one, |desc| desc.levels = 7)),
         ("wrong_levels_8", (one, |desc| desc.levels = 8)),
-        ("wrong_levels_20", (one, |desc| desc.levels = 20)),
-        ("wrong_offset_4", (one, |desc| desc.offset = 4)),
         ("wrong_offset_512", (one, |desc| desc.offset = 512)),
-        ("wrong_offset_end", (one, |desc| desc.offset = 1 << 16)),
         ("wrong_offset_beyond", (one, |desc| desc.offset = 1 << 30)),
         (
             "wrong_offset_wraps",
             (one, |desc| desc.offset = u64::MAX - 1023),
         ),
-        ("wrong_channels_0", (one, |desc| desc.channels = 0)),
         ("wrong_channels_3", (one, |desc| desc.channels = 3)),
-        ("wrong_channels_5", (one, |desc| desc.channels = 5)),
-        ("wrong_format_0", (one, |desc| desc.format = 0)),
         ("wrong_format_unknown", (one, |desc| desc.format = 0x77)),
         (
             "wrong_flags_unknown",
@@ -58,21 +45,8 @@ pub(crate) fn list(all: &mut Probes) {
             (one, |desc| desc.flags = SURFACE | COLOUR),
         ),
         ("wrong_reserved", (one, |desc| desc.reserved = [1; 16])),
-        ("wrong_layers_unflagged", (six, |desc| desc.flags = SURFACE)),
-        (
-            "wrong_layers_0",
-            (six, |desc| {
-                (desc.extent[2], desc.flags) = (0, SURFACE | LAYERED);
-            }),
-        ),
         ("wrong_cube_5", (six, |desc| desc.extent[2] = 5)),
         ("wrong_cube_7", (six, |desc| desc.extent[2] = 7)),
-        ("wrong_cube_0", (six, |desc| desc.extent[2] = 0)),
-        ("wrong_cubes_11", (twelve, |desc| desc.extent[2] = 11)),
-        (
-            "wrong_cubes_flat",
-            (twelve, |desc| desc.flags = SURFACE | CUBE),
-        ),
         ("wrong_cube_not_square", (six, |desc| desc.extent[1] = 32)),
     ];
     all.each("image", &changes, |(question, change)| {
@@ -84,7 +58,6 @@ pub(crate) fn list(all: &mut Probes) {
 /// The result of the mapping, of its levels, and whether the context lives.
 fn wrong(question: Question, change: Change) {
     let image = vulkan().shared_image(question.shape);
-    line("memory", format!("~{} bytes", image.size));
     let mut desc = described(&question);
     change(&mut desc);
     let (code, array) = mapped(imported(&image), &desc);
