@@ -296,6 +296,8 @@ mod tests {
         assert_eq!(skipped.list.lock().runs.len(), MAX_RUNS);
         let own = crate::host::Device::new().timeline("own").unwrap();
         // A submission that has not been passed may still run.
+        let held = skipped.wait(own.at(1), Duration::ZERO);
+        assert!(matches!(held, Err(Error::TimedOut { .. })), "{held:?}");
         own.signal(2).unwrap();
         for number in [1, 2] {
             let result = skipped.wait(own.at(number), Duration::ZERO);

@@ -45,23 +45,6 @@ fn ends(ended: &Result<()>) {
     );
 }
 
-/// A submission waits for a value without a claim and signals the next value.
-///
-/// After the last handle is dropped, the wait can never end, so the signal ends on all sides.
-#[test]
-fn a_gap_below_a_claim_ends_with_the_last_handle_on_all_sides() {
-    let other = Device::new();
-    let queue = other.queue(QueueKind::Compute, "other").unwrap();
-    let [here, there] = bridged();
-    queue
-        .submit(&[here.at(2)], nothing, &[here.signal_at(3)])
-        .unwrap();
-    let (near, far) = (here.at(3).keep(), there.at(3).keep());
-    drop((here, there));
-    ends(&near.point().wait(LONG));
-    ends(&far.point().wait(LONG));
-}
-
 /// The blockers of one side name what signals another side.
 #[test]
 fn the_blockers_of_a_side_name_the_signaller_of_another() {
@@ -144,31 +127,6 @@ fn a_pending_signal_comes_after_the_last_handle() {
     ends(&beyond.point().wait(LONG));
     word.store(2, Ordering::SeqCst);
     last.point().wait(LONG).unwrap();
-}
-
-/// Two of four sides signal in turn. Each waits on its own side for the last value of the other.
-#[test]
-fn sides_that_signal_in_turn_do_not_fail() {
-    for _ in 0..100 {
-        let lines = Arc::new(bridged::<4>());
-        let threads: Vec<_> = (0..2_usize)
-            .map(|side| {
-                let lines = lines.clone();
-                thread::spawn(move || {
-                    for value in (1..200).filter(|value| *value as usize % 2 == side) {
-                        lines[side].at(value - 1).wait(LONG).unwrap();
-                        lines[side].signal(value).unwrap();
-                    }
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
-        for line in lines.iter() {
-            line.at(199).wait(LONG).unwrap();
-        }
-    }
 }
 
 type Event = Box<dyn FnOnce() + Send>;
@@ -323,62 +281,6 @@ fn a_value_that_meets_an_unnoticed_signal_fails_both() {
     both_failed(&bridge.sides, 3, 5);
 }
 
-/// The driver of one side and the host on the other side signal independently.
-///
-/// Either the bridge carries the driver's value in time, or both sides fail. The error names the
-/// conflict as seen from one side or the other. One value never hides the other.
-#[test]
-fn independent_signals_of_two_sides_fail_both_or_none() {
-    for _ in 0..50 {
-        let word = Arc::new(AtomicU64::new(0));
-        let [here, there] = with_a_driver(&word);
-        let mut claim = here.claim(3).unwrap();
-        claim.submitted().unwrap();
-        word.store(3, Ordering::SeqCst);
-        if there.signal(5).is_err() {
-            // The bridge was carrying the 3.
-            continue;
-        }
-        match here.at(5).wait(LONG) {
-            Ok(()) => assert!(here.value().unwrap() == 5 && there.value().unwrap() == 5),
-            Err(Error::Failed { cause, .. }) => {
-                assert!(
-                    matches!(
-                        *cause,
-                        Error::SignalNotAboveReached {
-                            asked: 5,
-                            reached: 3,
-                            ..
-                        } | Error::SignalNotAboveReached {
-                            asked: 3,
-                            reached: 5,
-                            ..
-                        } | Error::SignalOverlapsClaim { asked: 5, .. }
-                    ),
-                    "{cause}"
-                );
-                ends(&there.at(6).wait(LONG));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// A failure reaches all sides, also while another thread carries a value.
-#[test]
-fn a_failure_during_signals_reaches_all_sides() {
-    for _ in 0..300 {
-        let [here, there] = bridged();
-        let (left, right) = (here.clone(), there.clone());
-        let signals = thread::spawn(move || (1..50).try_for_each(|value| left.signal(value)));
-        let fails = thread::spawn(move || right.fail(Error::NothingToWaitFor));
-        let _ = signals.join().unwrap();
-        fails.join().unwrap();
-        ends(&here.at(1000).wait(LONG));
-        ends(&there.at(1000).wait(LONG));
-    }
-}
-
 /// A handle that is cloned while the bridge is made keeps all sides open, like any other handle.
 #[rstest]
 #[case::kept_one_is_dropped_first(true)]
@@ -529,23 +431,4 @@ fn a_signal_ahead_that_meets_an_unnoticed_value_fails_both() {
     bridge.words[0].store(3, Ordering::SeqCst);
     bridge.sides[1].signal(5).unwrap();
     both_failed(&bridge.sides, 5, 3);
-}
-
-/// A signal of one side releases work that waits for the published side.
-///
-/// The work runs during that signal and signals the same side again.
-#[test]
-fn work_that_a_signal_ahead_releases_may_signal_the_same_side() {
-    let sides = with_a_page();
-    let [page, side] = sides.clone();
-    let queue = Device::new().queue(QueueKind::Compute, "queue").unwrap();
-    let answers = side.clone();
-    let work = move |_: &mut Recorder<'_>| answers.signal(2);
-    queue.submit(&[page.at(1)], work, &[]).unwrap();
-    let (tell, told) = channel();
-    thread::spawn(move || tell.send(side.signal(1)));
-    told.recv_timeout(LONG).unwrap().unwrap();
-    for side in &sides {
-        side.at(2).wait(LONG).unwrap();
-    }
 }

@@ -1,4 +1,4 @@
-//! F5: queries of times after a driver fault, which this file's own driver reports on demand.
+//! F5: queries of times after a driver fault or a refused start.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -11,7 +11,7 @@ use syncline_core::backend::{
     Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, ToWrite,
 };
 use syncline_core::backend::{Stamp, Waker};
-use syncline_core::{Error, Result, error::Object, info::DeviceId};
+use syncline_core::{Error, QueueKind, Result, Stopwatch, error::Object, host, info::DeviceId};
 
 /// The driver: a counter that can be read until the device is lost.
 #[derive(Default)]
@@ -145,4 +145,26 @@ fn a_query_of_a_time_neither_hides_nor_clears_a_fault() {
     }
     // Times from before the fault can still be read.
     assert_eq!(second.elapsed_since(&first).unwrap(), 100);
+}
+
+#[test]
+fn a_start_that_is_refused_changes_nothing() {
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let other = host::Device::new()
+        .queue(QueueKind::Compute, "of another device")
+        .unwrap();
+    let stopwatch = Stopwatch::new(&device, "watch").unwrap();
+    let refused = |result| matches!(result, Err(Error::WrongDevice { .. }));
+    assert!(refused(stopwatch.start(&other)));
+    let nothing = stopwatch.elapsed();
+    assert!(
+        matches!(nothing, Err(Error::NotRecorded { .. })),
+        "{nothing:?}"
+    );
+    stopwatch.start(&queue).unwrap();
+    stopwatch.stop(&queue).unwrap();
+    let took = stopwatch.wait(Duration::from_secs(20)).unwrap();
+    assert!(refused(stopwatch.start(&other)) && refused(stopwatch.stop(&other)));
+    assert_eq!(stopwatch.elapsed().unwrap(), took);
 }

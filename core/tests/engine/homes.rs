@@ -208,13 +208,6 @@ fn a_port_at_another_value_is_refused(#[case] initial: u64) {
     assert!(refused.is_err(), "{refused:?}");
 }
 
-#[test]
-fn a_timeline_starts_at_the_value_of_its_port() {
-    let line = Timeline::new("line", 100, |_| Ok([port_at_100()].into_iter().collect())).unwrap();
-    line.signal(1).unwrap_err();
-    line.signal(101).unwrap();
-}
-
 /// Values up to the one that an imported counter shows have been signalled already.
 #[test]
 fn an_imported_home_is_not_signalled_backwards() {
@@ -326,11 +319,6 @@ fn an_imported_home_below_the_first_value_is_refused(#[case] initial: u64) {
     };
     assert_eq!(asked, &format!("start at {initial}"));
     assert!(reason.ends_with("stands at 3"), "{reason}");
-}
-
-#[test]
-fn a_timeline_may_start_at_the_value_of_its_imported_home() {
-    imported_at_3(3).unwrap().signal(4).unwrap();
 }
 
 /// An attachment that is not in a timeline can only be signalled to higher values.

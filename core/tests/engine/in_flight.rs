@@ -206,42 +206,6 @@ fn refused_submissions_give_back_units_of_finished_ones() {
 }
 
 #[test]
-fn a_queue_that_finds_no_budget_gives_back_units_of_a_quiet_queue() {
-    let setup = Setup::new();
-    let (quiet, busy) = (setup.queue(1), setup.queue(2));
-    assert!(!quiet.submit(BOUND - 1));
-    assert!(!busy.submit(1));
-    quiet.finish(1, BOUND - 1);
-    busy.finish(1, 1);
-    assert!(!busy.submit(1));
-    assert_eq!(setup.budget.taken(), 1);
-}
-
-#[test]
-fn a_queue_with_nothing_in_flight_waits_for_the_others() {
-    let setup = Setup::new();
-    let (full, empty) = (setup.queue(1), setup.queue(2));
-    for _ in 0..BOUND {
-        assert!(!full.submit(1));
-    }
-    for _ in 0..100 {
-        assert!(empty.submit(1));
-    }
-    let end = empty.engine.position().keep();
-    let (mut finished, start) = (0, Instant::now());
-    while empty.handed() < 100 {
-        assert!(start.elapsed() < LONG, "{} of 100 went", empty.handed());
-        full.finish(full.handed() - finished, 1);
-        finished = full.handed();
-        empty.finish(empty.handed() - empty.word.load(Ordering::SeqCst), 1);
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    empty.finish(100 - empty.word.load(Ordering::SeqCst), 1);
-    end.point().wait(LONG).unwrap();
-    assert!(setup.total.1.load(Ordering::SeqCst) <= BOUND);
-}
-
-#[test]
 fn a_submission_larger_than_the_budget_goes_while_a_unit_is_free() {
     let setup = Setup::new();
     let queue = setup.queue(1);
@@ -309,52 +273,6 @@ fn a_failed_queue_takes_no_units() {
     assert!(!other.submit(BOUND - 1));
     other.finish(2, 0);
     other.engine.idle(LONG).unwrap();
-}
-
-#[test]
-fn many_threads_and_queues_stay_below_the_bound_and_end() {
-    const QUEUES: u64 = 4;
-    const EACH: u64 = 300;
-    let setup = Setup::new();
-    let queues: Vec<One> = (1..=QUEUES).map(|number| setup.queue(number)).collect();
-    let gate = host::Device::new().timeline("gate").unwrap();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let submitters: Vec<_> = queues
-            .iter()
-            .map(|queue| {
-                let gate = &gate;
-                scope.spawn(move || {
-                    for n in 0..EACH {
-                        let work = |r: &mut Units| {
-                            r.0 = 1;
-                            Ok(())
-                        };
-                        let waits = [gate.at(u64::from(n % 3 == 0))];
-                        queue.engine.submit(&waits, work, &[]).unwrap();
-                    }
-                })
-            })
-            .collect();
-        scope.spawn(|| {
-            while !done.load(Ordering::SeqCst) {
-                for queue in &queues {
-                    queue.finish(queue.handed() - queue.word.load(Ordering::SeqCst), 1);
-                }
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        });
-        gate.signal(1).unwrap();
-        for submitter in submitters {
-            submitter.join().unwrap();
-        }
-        let ends: Vec<_> = queues.iter().map(|q| q.engine.idle(LONG)).collect();
-        done.store(true, Ordering::SeqCst);
-        ends.into_iter().for_each(|end| end.unwrap());
-    });
-    // All threads may have found the last unit free at the same time.
-    let most = setup.total.1.load(Ordering::SeqCst);
-    assert!(most <= BOUND + QUEUES, "{most} of {BOUND}");
 }
 
 /// Only the report of the blockers polls the driver here.

@@ -10,7 +10,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::{Error, QueueKind, Result, Timeline, WaitMode, host, info::DeviceId};
 
@@ -181,22 +180,6 @@ fn a_leading_wait_times_out_in_time_and_changes_nothing() {
 }
 
 #[test]
-fn a_failure_ends_a_leading_wait() {
-    let driver = Arc::new(Driver::default());
-    let (line, _counter) = driver.timeline("line", true);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| wait(&line, 1, LONG));
-        driver.until_watched_by(|_| true);
-        thread::sleep(A_WHILE);
-        let since = Instant::now();
-        line.fail(Error::work(std::io::Error::other("planted")));
-        let error = waiting.join().unwrap().unwrap_err();
-        assert!(matches!(error, Error::Failed { .. }), "{error}");
-        in_time(since);
-    });
-}
-
-#[test]
 fn the_loss_of_the_device_ends_a_leading_wait() {
     let driver = Arc::new(Driver::default());
     let (line, _counter) = driver.timeline("line", true);
@@ -235,39 +218,6 @@ fn the_last_drop_ends_a_leading_wait() {
     drop(claim);
 }
 
-/// The first waiting thread leads, and leaves the watch to the watching thread for the second.
-///
-/// Both waits end in time.
-#[rstest]
-#[case::lower_value_first(1, 2)]
-#[case::higher_value_first(2, 1)]
-fn two_waits_for_different_values_end_in_time(#[case] first: u64, #[case] second: u64) {
-    let driver = Arc::new(Driver::default());
-    let (line, counter) = driver.timeline("line", true);
-    thread::scope(|scope| {
-        let leading = scope.spawn(|| wait(&line, first, LONG));
-        driver.until_watched_by(|_| true);
-        let leader = leading.thread().id();
-        let other = scope.spawn(|| wait(&line, second, LONG));
-        let them = [leader, other.thread().id()];
-        driver.until_watched_by(|last| !them.contains(&last));
-        let since = Instant::now();
-        driver.execute(&counter, 1);
-        let (low, high) = if first < second {
-            (leading, other)
-        } else {
-            (other, leading)
-        };
-        low.join().unwrap().unwrap();
-        in_time(since);
-        assert!(!high.is_finished());
-        let since = Instant::now();
-        driver.execute(&counter, 2);
-        high.join().unwrap().unwrap();
-        in_time(since);
-    });
-}
-
 /// A submission that waits for a lower value of the timeline is released during a leading wait.
 ///
 /// Its queue belongs to another device.
@@ -289,56 +239,6 @@ fn a_leading_wait_does_not_delay_a_held_submission() {
         driver.execute(&counter, 2);
         waiting.join().unwrap().unwrap();
         in_time(since);
-    });
-}
-
-/// A submission that is held for the same value is released although the leading wait has ended.
-#[test]
-fn a_leading_wait_and_a_held_submission_for_one_value_both_end() {
-    for _ in 0..200 {
-        let driver = Arc::new(Driver::default());
-        let (line, counter) = driver.timeline("line", true);
-        let device = host::Device::new();
-        let queue = device.queue(QueueKind::Compute, "held").unwrap();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| wait(&line, 1, LONG));
-            driver.until_watched_by(|_| true);
-            let executing = scope.spawn(|| driver.execute(&counter, 1));
-            let since = Instant::now();
-            let submitted = queue.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
-            submitted.end().wait(LONG).unwrap();
-            waiting.join().unwrap().unwrap();
-            executing.join().unwrap();
-            in_time(since);
-        });
-    }
-}
-
-#[test]
-fn a_leading_wait_does_not_delay_a_wait_for_another_timeline() {
-    let driver = Arc::new(Driver::default());
-    let (first, one) = driver.timeline("first", true);
-    let (second, two) = driver.timeline("second", true);
-    thread::scope(|scope| {
-        let leading = scope.spawn(|| wait(&first, 1, LONG));
-        driver.until_watched_by(|_| true);
-        let other = scope.spawn(|| wait(&second, 1, LONG));
-        let them = [leading.thread().id(), other.thread().id()];
-        driver.until_watched_by(|last| !them.contains(&last));
-        driver.execute(&two, 1);
-        other.join().unwrap().unwrap();
-        assert!(!leading.is_finished());
-        let since = Instant::now();
-        driver.execute(&one, 1);
-        leading.join().unwrap().unwrap();
-        in_time(since);
-        // Once the watching thread has nothing to watch for, a waiting thread leads again.
-        thread::sleep(A_WHILE);
-        let again = scope.spawn(|| wait(&first, 2, LONG));
-        let waiter = again.thread().id();
-        driver.until_watched_by(|last| last == waiter);
-        driver.execute(&one, 2);
-        again.join().unwrap().unwrap();
     });
 }
 

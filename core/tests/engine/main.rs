@@ -3,13 +3,9 @@
 //! Tests that count or limit what belongs to the whole process are in `tests/process`.
 
 mod authors;
-mod basics;
+mod blockers;
 mod bridges;
-mod circles;
-mod dropped_errors;
 mod faults;
-mod fickle;
-mod futures;
 mod homes;
 mod in_flight;
 mod leading;
@@ -18,11 +14,7 @@ mod model;
 mod natively;
 mod not_now;
 mod panicking;
-mod published;
 mod regressions;
-mod skipped;
-mod stopwatch;
-mod stress;
 mod trace;
 mod unused;
 mod watching;

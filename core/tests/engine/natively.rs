@@ -1,20 +1,16 @@
-//! E3, P4: native waits for another process that dies, and published signals that a driver makes.
+//! E3: native waits for another process that dies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use crate::words::{Of, Word, Words, queue};
 use rstest::rstest;
 use syncline_core::backend::{Attachment, Batch, Counter, Enqueue, Flush, Keep, NoStamp, Waker};
-use syncline_core::internal::{Page, RecoveryMode, WeakTimeline};
+use syncline_core::internal::{RecoveryMode, WeakTimeline};
 use syncline_core::{Error, Result, Timeline, host, info::DeviceId};
-
-/// Time limit for everything that ends by itself.
-const LONG: Duration = Duration::from_secs(20);
 
 /// A driver during whose next call of `ready` the awaited process dies.
 ///
@@ -116,97 +112,4 @@ fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool
         waker.wake();
     }
     fails();
-}
-
-/// A driver that makes signals in the call, first that of the queue's position.
-struct Quick {
-    home: Of<Self>,
-}
-
-impl Enqueue for Quick {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = Vec<(Arc<AtomicU64>, u64)>;
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(1)
-    }
-
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
-        &self,
-        (): (),
-        recorded: &mut Self::State,
-        batch: &Batch<'_, Self>,
-        _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())?;
-        let signals = [&batch.end].into_iter().chain(batch.signals);
-        let words = signals.map(|signal| {
-            let Word(word) = signal.port::<Word>().unwrap();
-            (word.clone(), signal.value())
-        });
-        *recorded = words.collect();
-        Ok(())
-    }
-
-    fn flush(&self, recorded: &mut Self::State, _: &dyn Fn() -> Waker) -> Flush {
-        for (word, value) in recorded.drain(..) {
-            word.store(value, Ordering::SeqCst);
-        }
-        Flush::Done
-    }
-}
-
-/// P4: once the position of a queue is reached, the pages have the signals of its submissions.
-#[test]
-fn a_position_is_reached_after_its_signals_are_published() {
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<Of<Quick>>());
-    let home = words.of(device, Arc::default());
-    let queue = queue("queue", Quick { home });
-    let lines: Vec<_> = ["one", "two", "three"]
-        .into_iter()
-        .map(|label| {
-            let line = words.timeline(device, label, Arc::default());
-            let exporter = host::Device::new().exportable_port(0).unwrap().1;
-            let counter = exporter.counter().clone();
-            line.publish(counter.clone(), Page::Beside).unwrap();
-            (line, counter)
-        })
-        .collect();
-    for value in 1..100 {
-        for (line, _) in &lines {
-            let signals = [line.signal_at(value)];
-            queue.submit(&[], |()| Ok(()), &signals).unwrap();
-        }
-        assert!(queue.position().is_reached().unwrap());
-        for (line, counter) in &lines {
-            assert_eq!(counter.value().unwrap(), value, "{line:?}");
-        }
-    }
-    // A timeline that has failed does not delay the queue.
-    let (failed, counter) = &lines[0];
-    let signals = [failed.signal_at(100)];
-    failed.fail(Error::work(io::Error::other("the lens is dirty")));
-    queue.submit(&[], |()| Ok(()), &signals).unwrap_err();
-    queue.idle(Duration::ZERO).unwrap();
-    // While the watching thread writes a page, it also writes what other threads have to publish.
-    let begin = Instant::now();
-    while counter.check().is_ok() && begin.elapsed() < LONG {
-        std::thread::yield_now();
-    }
-    counter.check().unwrap_err();
 }

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::words::{Of, Word, Words, queue};
 use syncline_core::backend::{Batch, Enqueue, Flush, Keep, Stamp, SubmissionQueue, Timing};
-use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
+use syncline_core::{Error, Result, error::Object, host, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -25,10 +24,6 @@ struct Lent {
     is_broken: Arc<AtomicBool>,
     /// True if the next call of `ready` panics.
     panics: Arc<AtomicBool>,
-    /// True if the device makes no signal but that of the position.
-    is_silent: Arc<AtomicBool>,
-    /// What the next submission keeps.
-    to_keep: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
     /// True from `ready` to the end of `record`.
     is_locked: AtomicBool,
     /// How many submissions it was given to record.
@@ -97,7 +92,7 @@ impl Enqueue for Lent {
         _locked: Locked<'_>,
         (): &mut (),
         batch: &Batch<'_, Self>,
-        keep: &mut Keep,
+        _: &mut Keep,
         work: W,
     ) -> Result<()>
     where
@@ -116,14 +111,7 @@ impl Enqueue for Lent {
             return Err(taken());
         }
         work(&mut ())?;
-        if let Some(kept) = self.to_keep.lock().unwrap().take() {
-            keep.push(kept);
-        }
-        let signals = match self.is_silent.load(Ordering::SeqCst) {
-            true => &[],
-            false => batch.signals,
-        };
-        for signal in signals.iter().chain([&batch.end]) {
+        for signal in batch.signals.iter().chain([&batch.end]) {
             signal
                 .port::<Word>()
                 .unwrap()
@@ -157,8 +145,6 @@ struct Setup {
     interrupts: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
     panics: Arc<AtomicBool>,
-    is_silent: Arc<AtomicBool>,
-    to_keep: Arc<Mutex<Option<Arc<dyn Any + Send + Sync>>>>,
     recorded: Arc<AtomicU64>,
     counts: Arc<Counts>,
     words: Arc<Words>,
@@ -180,16 +166,13 @@ fn setup() -> Setup {
         interrupts: Arc::default(),
         is_broken: Arc::default(),
         panics: Arc::default(),
-        is_silent: Arc::default(),
-        to_keep: Arc::default(),
         is_locked: AtomicBool::new(false),
         recorded: Arc::default(),
         stamps: AtomicU64::new(1),
         counts: counts.clone(),
     };
     let (interrupts, is_broken) = (lent.interrupts.clone(), lent.is_broken.clone());
-    let (panics, is_silent) = (lent.panics.clone(), lent.is_silent.clone());
-    let (recorded, to_keep) = (lent.recorded.clone(), lent.to_keep.clone());
+    let (panics, recorded) = (lent.panics.clone(), lent.recorded.clone());
     let queue = queue("lent", lent);
     Setup {
         queue,
@@ -198,8 +181,6 @@ fn setup() -> Setup {
         interrupts,
         is_broken,
         panics,
-        is_silent,
-        to_keep,
         recorded,
         counts,
         words,
@@ -401,41 +382,6 @@ fn a_panic_of_ready_is_a_refusal() {
     );
     assert!(!submit().unwrap());
     done.at(1).wait(LONG).unwrap();
-    setup.queue.idle(LONG).unwrap();
-}
-
-/// Fails a timeline on drop.
-struct Fails(Timeline);
-
-impl Drop for Fails {
-    fn drop(&mut self) {
-        self.0.fail(taken());
-    }
-}
-
-/// The wait is pending when the call begins, and has failed when its signals are claimed.
-#[test]
-fn a_failure_between_the_waits_and_the_claims_skips_the_submission() {
-    let setup = setup();
-    let line = setup.words.timeline(setup.device, "line", Arc::default());
-    let other = setup.words.timeline(setup.device, "other", Arc::default());
-    setup.is_silent.store(true, Ordering::SeqCst);
-    *setup.to_keep.lock().unwrap() = Some(Arc::new(Fails(line.clone())));
-    let first = setup
-        .queue
-        .submit(&[], |()| Ok(()), &[line.signal_at(1)])
-        .unwrap();
-    let end = first.end().keep();
-    // The next submission drops what this one keeps.
-    assert!(end.point().is_reached().unwrap());
-    setup.is_silent.store(false, Ordering::SeqCst);
-    let never = |_: &mut ()| -> Result<()> { panic!("recorded although its wait has failed") };
-    let signals = [line.signal_at(2), other.signal_at(1)];
-    let skipped = setup.queue.submit(&[line.at(1)], never, &signals).unwrap();
-    let error = skipped.wait_submitted(LONG);
-    assert!(matches!(error, Err(Error::Skipped { .. })), "{error:?}");
-    let failed = other.at(1).wait(LONG);
-    assert!(matches!(failed, Err(Error::Failed { .. })), "{failed:?}");
     setup.queue.idle(LONG).unwrap();
 }
 

@@ -14,10 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use syncline_core::backend::{
-    Attachment, ByEngine, Counter, Device as _, Port, Queue as _, Watch, Watcher,
-};
-use syncline_core::internal::Page;
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::{Error, QueueKind, Result, Timeline, host, info::DeviceId};
 
 use crate::words::Words;
@@ -36,65 +33,6 @@ impl fmt::Display for NoText {
 }
 
 impl std::error::Error for NoText {}
-
-/// A timeline with its page, and the same timeline as another process has it.
-fn published() -> (Timeline, Timeline, Arc<Counter>) {
-    let device = host::Device::new();
-    let (_, exporter) = device.exportable_port(0).unwrap();
-    let line = device.timeline("line").unwrap();
-    let counter = exporter.counter().clone();
-    line.publish(counter.clone(), Page::Beside).unwrap();
-    let port = device.import_timeline(exporter.export().unwrap());
-    let port = port.map_err(|rejected| rejected.error).unwrap();
-    let heard = Timeline::new("heard", 0, |_| Ok([port].into_iter().collect()));
-    (line, heard.unwrap(), counter)
-}
-
-/// Checks that another process learns of the failure and of its reason.
-fn check_heard(heard: &Timeline) {
-    let Err(error) = heard.at(1).wait(LONG) else {
-        panic!("a failed timeline was reached");
-    };
-    let text = error.root().to_string();
-    assert!(
-        matches!(error.root(), Error::FailedElsewhere { .. }),
-        "{text}"
-    );
-    assert!(text.contains("`Display` panicked: no text today"), "{text}");
-}
-
-/// E1, P4: another process learns of a failure whose text panics.
-#[test]
-fn a_failure_without_a_text_reaches_other_processes() {
-    let (line, heard, _) = published();
-    line.fail(Error::work(NoText::default()));
-    check_heard(&heard);
-}
-
-/// Same as above, for an error that the work of a queue returns.
-#[rstest]
-#[case::when_it_is_recorded(false)]
-#[case::on_the_worker(true)]
-fn work_that_fails_without_a_text_reaches_other_processes(#[case] on_worker: bool) {
-    let (line, heard, _) = published();
-    let queue = host::Device::new()
-        .queue(QueueKind::Compute, "queue")
-        .unwrap();
-    let gate = host::Device::new().timeline("gate").unwrap();
-    let work = move |recorder: &mut host::Recorder<'_>| {
-        if !on_worker {
-            return Err(Error::work(NoText::default()));
-        }
-        recorder.try_run(|| Err(Error::work(NoText::default())));
-        Ok(())
-    };
-    queue
-        .submit(&[gate.at(1)], work, &[line.signal_at(1)])
-        .unwrap();
-    gate.signal(1).unwrap();
-    check_heard(&heard);
-    queue.idle(LONG).unwrap();
-}
 
 /// E5: the text is read when the failure is made, and no report of it runs the application's code.
 #[test]
@@ -286,4 +224,108 @@ fn a_waker_whose_drop_panics_ends_at_the_future() {
     catch_unwind(AssertUnwindSafe(|| drop(future))).expect("the panic comes through");
     line.signal(1).unwrap();
     line.at(1).wait(LONG).unwrap();
+}
+
+/// A closure panics on the worker thread, alone in its submission or beside another closure.
+#[rstest]
+#[case::alone(false)]
+#[case::beside_another_closure(true)]
+fn a_panic_on_the_worker_fails_only_its_signals_and_dependents(#[case] more: bool) {
+    let device = host::Device::new();
+    let queue = device.queue(QueueKind::Compute, "q").unwrap();
+    let (line, next, fine) = (
+        device.timeline("line").unwrap(),
+        device.timeline("next").unwrap(),
+        device.timeline("fine").unwrap(),
+    );
+    let oh = move |recorder: &mut host::Recorder| {
+        recorder.run(|| panic!("oh"));
+        if more {
+            recorder.run(|| ());
+        }
+        Ok(())
+    };
+    let never = |recorder: &mut host::Recorder| {
+        recorder.run(|| unreachable!("its wait has failed"));
+        Ok(())
+    };
+    queue.submit(&[], oh, &[line.signal_at(1)]).unwrap();
+    queue
+        .submit(&[line.at(1)], never, &[line.signal_at(2)])
+        .unwrap();
+    queue
+        .submit(&[line.at(1)], never, &[next.signal_at(1)])
+        .unwrap();
+    queue.submit(&[], |_| Ok(()), &[fine.signal_at(1)]).unwrap();
+    for failed in [line.at(1), line.at(2), next.at(1)] {
+        let cause = failed.wait(LONG).unwrap_err().to_string();
+        assert!(cause.contains("oh"), "{cause}");
+    }
+    fine.at(1).wait(LONG).unwrap();
+    queue.idle(LONG).unwrap();
+}
+
+/// An error that counts its drops, and panics in each.
+#[derive(Debug)]
+struct Bomb(Arc<AtomicUsize>);
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a bomb")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("dropped");
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LONG, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// The worker threads have the last handles of the cause.
+#[rstest]
+#[case::no_signal(0)]
+#[case::one_signal(1)]
+#[case::two_signals(2)]
+fn a_cause_that_a_worker_drops_does_not_harm_the_worker(#[case] signals: usize) {
+    let device = host::Device::new();
+    let [first, second] =
+        ["first", "second"].map(|label| device.queue(QueueKind::Compute, label).unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let line = device.timeline("line").unwrap();
+    let [out, more] = ["out", "more"].map(|label| device.timeline(label).unwrap());
+    let blocks = move |recorder: &mut host::Recorder| {
+        recorder.run(move || {
+            let _ = gate.recv();
+        });
+        Ok(())
+    };
+    first.submit(&[], blocks, &[line.signal_at(1)]).unwrap();
+    let runs = |recorder: &mut host::Recorder| {
+        recorder.run(|| ());
+        Ok(())
+    };
+    let all = [out.signal_at(1), more.signal_at(1)];
+    second.submit(&[line.at(1)], runs, &all[..signals]).unwrap();
+    line.fail(Error::work(Bomb(count.clone())));
+    drop((line, out, more));
+    drop(go);
+    until("the cause is not dropped", || {
+        count.load(Ordering::SeqCst) > 0
+    });
+    for queue in [&first, &second] {
+        queue.submit(&[], runs, &[]).unwrap();
+        queue.idle(LONG).unwrap();
+    }
 }

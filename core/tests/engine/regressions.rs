@@ -10,7 +10,7 @@ use crate::words::{Of, queue};
 use rstest::rstest;
 use syncline_core::backend::{
     Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Port, Queue as _,
-    Stamp, SubmissionQueue, ToWrite, Waker,
+    Stamp, SubmissionQueue, ToWrite, Waker, must_defer_free,
 };
 use syncline_core::host::{self, Device};
 use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::DeviceId};
@@ -27,25 +27,6 @@ fn cause(error: Error) -> String {
         Error::Failed { cause, .. } => cause.to_string(),
         other => panic!("{other}"),
     }
-}
-
-#[test]
-fn work_that_fails_on_a_device_without_a_port_fails_its_relayed_signals() {
-    let (home, away) = (Device::new(), Device::new());
-    let line = home.timeline("line").unwrap();
-    let far = away.queue(QueueKind::Compute, "far").unwrap();
-    far.submit(
-        &[],
-        |recorder| {
-            recorder.run(|| panic!("on the worker"));
-            Ok(())
-        },
-        &[line.signal_at(1)],
-    )
-    .unwrap();
-    let error = line.at(1).wait(LONG).unwrap_err();
-    assert!(cause(error).contains("on the worker"));
-    assert_eq!(line.frozen_value(), 0);
 }
 
 /// The wait is pending on a timeline without a handle, so the submission need not be held.
@@ -123,88 +104,6 @@ fn released_work_may_submit_to_the_queue_whose_submission_released_it() {
     .unwrap();
     a.submit(&[], nothing, &[line.signal_at(1)]).unwrap();
     done.at(1).wait(LONG).unwrap();
-}
-
-#[test]
-fn a_failure_of_any_wait_skips_a_held_submission() {
-    let device = Device::new();
-    let queue = device.queue(QueueKind::Compute, "q").unwrap();
-    let (never, fails, result) = (
-        device.timeline("never").unwrap(),
-        device.timeline("fails").unwrap(),
-        device.timeline("result").unwrap(),
-    );
-    queue
-        .submit(&[never.at(1), fails.at(1)], nothing, &[result.signal_at(1)])
-        .unwrap();
-    fails.fail(Error::work(std::io::Error::other("the cause")));
-    let error = result.at(1).wait(LONG).unwrap_err();
-    assert_eq!(cause(error), "work failed: the cause");
-    queue.idle(LONG).unwrap();
-    assert_eq!(queue.held().count, 0);
-}
-
-#[test]
-fn a_failure_of_the_signal_before_its_own_skips_a_held_submission() {
-    let device = Device::new();
-    let queues = ["first", "second", "third"].map(|l| device.queue(QueueKind::Compute, l).unwrap());
-    let gate = device.timeline("gate").unwrap();
-    let [shared, front, behind] =
-        ["shared", "front", "behind"].map(|label| device.timeline(label).unwrap());
-    let (go, stop) = std::sync::mpsc::channel::<()>();
-    // The signal is pending, so no submission is held for it.
-    queues[0]
-        .submit(
-            &[],
-            move |recorder| {
-                recorder.run(move || {
-                    let _ = stop.recv();
-                });
-                Ok(())
-            },
-            &[shared.signal_at(1)],
-        )
-        .unwrap();
-    let signals = [shared.signal_at(2), front.signal_at(1)];
-    queues[1].submit(&[gate.at(1)], nothing, &signals).unwrap();
-    // The next submission is not the first of its queue.
-    queues[2].submit(&[gate.at(1)], nothing, &[]).unwrap();
-    let signals = [shared.signal_at(3), behind.signal_at(1)];
-    queues[2].submit(&[], nothing, &signals).unwrap();
-    shared.fail(Error::work(std::io::Error::other("the cause")));
-    for told in [&front, &behind] {
-        let error = told.at(1).wait(LONG).unwrap_err();
-        assert_eq!(cause(error), "work failed: the cause");
-    }
-    drop(go);
-    gate.signal(1).unwrap();
-    for queue in &queues {
-        queue.idle(LONG).unwrap();
-        assert_eq!(queue.held().count, 0);
-    }
-}
-
-#[test]
-fn a_dropped_timeline_skips_a_held_submission_that_waits_for_it() {
-    let device = Device::new();
-    let queue = device.queue(QueueKind::Compute, "q").unwrap();
-    let (never, dropped, result) = (
-        device.timeline("never").unwrap(),
-        device.timeline("dropped").unwrap(),
-        device.timeline("result").unwrap(),
-    );
-    queue
-        .submit(
-            &[never.at(1), dropped.at(1)],
-            nothing,
-            &[result.signal_at(1)],
-        )
-        .unwrap();
-    drop(dropped);
-    assert!(matches!(
-        result.at(1).wait(LONG),
-        Err(Error::Failed { cause, .. }) if matches!(*cause, Error::Cancelled { .. })
-    ));
 }
 
 /// A driver that the test controls. It takes submissions, and the test completes them.
@@ -349,50 +248,6 @@ fn a_full_queue_whose_device_is_lost_ends_its_held_submissions() {
     assert_eq!(queue.held().count, 0);
 }
 
-#[test]
-fn objects_of_a_skipped_submission_are_kept_until_the_driver_has_finished() {
-    let script = Arc::new(Script {
-        keeps: true,
-        ..Script::default()
-    });
-    let device = DeviceId::new::<Of<Scripted>>();
-    let queue = scripted(&script, device);
-    let failed = bare(device, "failed");
-    failed.fail(lost());
-    queue.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
-    assert_eq!(script.recorded.load(Ordering::SeqCst), 1);
-    assert_eq!(
-        Arc::strong_count(&script.used),
-        2,
-        "dropped while the driver uses it"
-    );
-    let taken = std::mem::take(&mut *script.taken.lock().unwrap());
-    taken.into_iter().for_each(Completion::complete);
-    queue.idle(SHORT).unwrap();
-    assert_eq!(Arc::strong_count(&script.used), 1);
-}
-
-#[test]
-fn skipped_submissions_count_among_those_in_flight() {
-    let (script, device) = (Arc::new(Script::default()), DeviceId::new::<Of<Scripted>>());
-    let queue = scripted(&script, device);
-    let (failed, result) = (bare(device, "failed"), bare(device, "result"));
-    failed.fail(lost());
-    for n in 1..=5 {
-        queue.submit(&[failed.at(1)], |_| Ok(()), &[]).unwrap();
-        assert!(script.recorded.load(Ordering::SeqCst) <= n.min(2));
-    }
-    queue
-        .submit(&[], |_| Ok(()), &[result.signal_at(1)])
-        .unwrap();
-    for _ in 0..7 {
-        let taken = std::mem::take(&mut *script.taken.lock().unwrap());
-        taken.into_iter().for_each(Completion::complete);
-    }
-    queue.idle(SHORT).unwrap();
-    result.at(1).wait(SHORT).unwrap();
-}
-
 /// Panics when it is dropped.
 struct Bomb;
 
@@ -508,36 +363,6 @@ fn a_label_may_contain_a_zero_byte() {
 }
 
 #[test]
-fn a_wait_for_a_failed_timeline_skips_a_submission_that_signals_it() {
-    let device = Device::new();
-    let queue = device.queue(QueueKind::Compute, "q").unwrap();
-    let [frames, other] = ["frames", "other"].map(|label| device.timeline(label).unwrap());
-    frames.fail(lost());
-    let ran = Arc::new(AtomicBool::new(false));
-    let noted = ran.clone();
-    let work = move |_: &mut host::Recorder<'_>| {
-        noted.store(true, Ordering::SeqCst);
-        Ok(())
-    };
-    // The most common case: the submission waits for n and signals n + 1.
-    let signals = [frames.signal_at(2), other.signal_at(1)];
-    queue.submit(&[frames.at(1)], work, &signals).unwrap();
-    let ended = other.at(1).wait(LONG);
-    assert!(
-        matches!(&ended, Err(Error::Failed { cause, .. }) if matches!(**cause, Error::DeviceLost { .. })),
-        "{ended:?}"
-    );
-    queue.idle(LONG).unwrap();
-    assert!(!ran.load(Ordering::SeqCst));
-    // Without such a wait the submission is refused, and its claims are withdrawn.
-    let third = device.timeline("third").unwrap();
-    let signals = [third.signal_at(1), frames.signal_at(2)];
-    let refused = queue.submit(&[], nothing, &signals);
-    assert!(matches!(refused, Err(Error::Failed { .. })));
-    third.signal(1).unwrap();
-}
-
-#[test]
 fn a_query_of_a_time_reports_that_a_held_record_could_not_write_it() {
     let script = Arc::new(Script {
         stampless: true,
@@ -558,54 +383,27 @@ fn a_query_of_a_time_reports_that_a_held_record_could_not_write_it() {
     assert!(matches!(told, Err(Error::DeviceLost { .. })), "{told:?}");
 }
 
-/// A port that fails its timeline during a host signal.
-struct Interrupted(Arc<Mutex<Option<Timeline>>>);
-impl Port for Interrupted {
-    fn poll(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-    fn signal(&self, _: u64, _: ByEngine<'_>) -> Result<()> {
-        let line = self.0.lock().unwrap().take().unwrap();
-        line.fail(lost());
-        Ok(())
-    }
-}
-
-#[test]
-fn a_host_signal_during_which_the_timeline_fails_is_an_error() {
-    let own = Arc::new(Mutex::new(None));
-    let line = Timeline::new("line", 0, |_| {
-        let attachment = Attachment::new(DeviceId::new::<()>(), 0, Interrupted(own.clone()));
-        Ok([attachment].into_iter().collect())
-    })
-    .unwrap();
-    *own.lock().unwrap() = Some(line.clone());
-    let refused = line.signal(1);
-    assert!(matches!(refused, Err(Error::Failed { .. })), "{refused:?}");
-    assert_eq!(line.frozen_value(), 0);
-}
-
-/// The drop of a kept object may wait for its queue and submit to it.
-///
-/// The next submission drops the object before it takes its own number.
+/// Freeing memory may wait for all work of the device, and the next submission may block there.
 #[rstest]
 #[case::next_one_goes_at_once(false)]
 #[case::next_one_is_held(true)]
-fn an_object_dropped_before_a_submission_may_use_its_queue(#[case] held: bool) {
-    struct Uses(host::Queue, Arc<Mutex<Vec<Result<()>>>>);
-    impl Drop for Uses {
+fn objects_of_finished_work_are_dropped_before_the_next_submission_goes(#[case] held: bool) {
+    struct Kept(Arc<Mutex<Vec<&'static str>>>);
+    impl Drop for Kept {
         fn drop(&mut self) {
-            let idle = self.0.idle(SHORT);
-            let submitted = self.0.submit(&[], nothing, &[]);
-            let submitted = submitted.map(|_| ());
-            self.1.lock().unwrap().extend([idle, submitted]);
+            let what = if must_defer_free() {
+                "by the queue"
+            } else {
+                "by the test"
+            };
+            self.0.lock().unwrap().push(what);
         }
     }
     let device = Device::new();
     let queue = device.queue(QueueKind::Compute, "q").unwrap();
     let gate = device.timeline("gate").unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::new(Uses(queue.clone(), told.clone()));
+    let happened = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::new(Kept(happened.clone()));
     let first = queue.submit(
         &[],
         move |recorder| {
@@ -615,15 +413,25 @@ fn an_object_dropped_before_a_submission_may_use_its_queue(#[case] held: bool) {
         &[],
     );
     first.unwrap().end().wait(LONG).unwrap();
+    let told = happened.clone();
+    let goes = move |_: &mut host::Recorder<'_>| {
+        told.lock().unwrap().push("next submission");
+        Ok(())
+    };
     let waits = [gate.at(1)];
-    let next = queue.submit(&waits[..usize::from(held)], nothing, &[]);
-    let next = next.unwrap().end();
+    let accepted = queue.submit(&waits[..usize::from(held)], goes, &[]);
+    assert_eq!(accepted.unwrap().is_held(), held);
+    let then: &[_] = if held { &[] } else { &["next submission"] };
+    assert_eq!(
+        *happened.lock().unwrap(),
+        [&["by the queue"], then].concat()
+    );
     gate.signal(1).unwrap();
-    next.wait(LONG).unwrap();
-    let told = std::mem::take(&mut *told.lock().unwrap());
-    assert!(
-        told.len() == 2 && told.iter().all(Result::is_ok),
-        "{told:?}"
+    queue.idle(LONG).unwrap();
+    drop(Kept(happened.clone()));
+    assert_eq!(
+        *happened.lock().unwrap(),
+        ["by the queue", "next submission", "by the test"]
     );
 }
 

@@ -303,49 +303,6 @@ fn queue(driver: &Arc<Driver>, device: DeviceId) -> Arc<SubmissionQueue<Prompt>>
     words::queue("prompt", driver)
 }
 
-#[test]
-fn a_position_is_reached_after_the_signals_before_it() {
-    let driver = Arc::new(Driver::default());
-    let device = DeviceId::new::<Of<Prompt>>();
-    let queue = queue(&driver, device);
-    let (line, _) = driver.timeline(device, "line", false);
-    let (outside, _) = driver.timeline(device, "keeps the thread watching", true);
-    let gate = host::Device::new().timeline("gate").unwrap();
-    let eventfd = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-    queue
-        .submit(&[gate.at(1)], |()| Ok(()), &[line.signal_at(1)])
-        .unwrap();
-    let _told = queue.position().notify(eventfd()).unwrap();
-    let _kept = outside.at(1).notify(eventfd()).unwrap();
-    std::thread::sleep(Duration::from_millis(20));
-    // Once the position is pending, the engine nudges the watching thread. The nudge calls this
-    // driver in the middle of the release, when the driver has already executed everything.
-    let (nudges, early) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    {
-        let (nudges, early) = (nudges.clone(), early.clone());
-        let (position, signal) = (queue.position().keep(), line.at(1).keep());
-        *driver.on_nudge.lock().unwrap() = Some(Box::new(move || {
-            nudges.fetch_add(1, Ordering::SeqCst);
-            if position.point().is_reached().unwrap() && !signal.point().is_reached().unwrap() {
-                early.store(true, Ordering::SeqCst);
-            }
-        }));
-    }
-    gate.signal(1).unwrap();
-    driver.on_nudge.lock().unwrap().take();
-    assert!(
-        nudges.load(Ordering::SeqCst) > 0,
-        "the driver was not nudged"
-    );
-    assert!(
-        !early.load(Ordering::SeqCst),
-        "the position came before the signal"
-    );
-}
-
 /// The driver may complete a submission before the engine has promoted its signals.
 ///
 /// A query at that time never finds the queue's position reached without the signal before it.

@@ -638,7 +638,11 @@ impl World {
         submission.waits.extend(order);
         for signal in submission.signals.clone() {
             if self.is_native(queue, Place::Line(signal.line, 1)) {
-                if let Some(claim) = self.lines[signal.line].claims.get_mut(&signal.upto) {
+                let line = &mut self.lines[signal.line];
+                // The signal of a timeline that has failed is left out.
+                if line.failed.is_none()
+                    && let Some(claim) = line.claims.get_mut(&signal.upto)
+                {
                     claim.with_driver = true;
                 }
             } else {
