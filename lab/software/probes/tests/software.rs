@@ -10,10 +10,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PROBES: &str = env!("CARGO_BIN_EXE_probes");
-/// `all` asks the slow families, too.
-const ASK: &str = "SYNCLINE_PROBES";
-/// Families and a question that wait long for what does not happen, together for a minute.
-const SLOW: [&str; 3] = ["connections", "capacity", "external.destroy_pending_wait"];
 /// A question that Vulkan is needed for, and its answer without it.
 const WITH_VULKAN: (&str, &str) = ("external.timeline", "no Vulkan");
 /// Families that need Vulkan.
@@ -136,10 +132,6 @@ fn lines_about_none(record: &str, questions: &[&str]) -> String {
 fn answers_are_those_of_the_gpu() {
     let drivers = Drivers::link();
     let mut left_out = Vec::new();
-    if std::env::var_os(ASK).is_none_or(|ask| ask != "all") {
-        eprintln!("left out: {SLOW:?}, which take a minute ({ASK}=all asks them)");
-        left_out.extend(SLOW);
-    }
     let (question, none) = WITH_VULKAN;
     if output(drivers.probes().arg(question)).contains(none) {
         eprintln!("left out: {OF_VULKAN:?}, because the loader finds no lavapipe");
