@@ -64,7 +64,6 @@ functions! {
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32);
     cuMemHostUnregister(pointer: *mut c_void);
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: u32);
-    cuPointerGetAttributes(count: u32, numbers: *const u32, to: *const *mut c_void, address: u64);
     cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
     cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle);
@@ -86,7 +85,6 @@ functions! {
     cuEventRecordWithFlags(event: Handle, stream: Handle, flags: u32);
     cuEventQuery(event: Handle);
     cuEventSynchronize(event: Handle);
-    cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Handle);
     cuIpcGetEventHandle(handle: *mut [u8; 64], event: Handle);
     cuIpcOpenEventHandle(event: *mut Handle, handle: IpcHandle);
     cuModuleLoad(module: *mut Handle, path: *const c_char);
@@ -113,7 +111,6 @@ functions! {
         semaphores: *const Handle, params: *const SemaphoreParams, count: u32, stream: Handle
     );
     cuImportExternalMemory(memory: *mut Handle, desc: *const MemoryDesc);
-    cuExternalMemoryGetMappedBuffer(address: *mut u64, memory: Handle, desc: *const BufferDesc);
     cuDestroyExternalMemory(memory: Handle);
     cuExternalMemoryGetMappedMipmappedArray(
         array: *mut Handle, memory: Handle, desc: *const MappedArrayDesc
@@ -152,24 +149,12 @@ functions! {
         stream: Handle, status: *mut u32, id: *mut u64, graph: *mut Handle,
         nodes: *mut c_void, count: *mut usize
     );
-    cuThreadExchangeStreamCaptureMode(mode: *mut u32);
     cuGraphCreate(graph: *mut Handle, flags: u32);
     cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64);
     cuGraphLaunch(graph: Handle, stream: Handle);
-    cuGraphExecExternalSemaphoresSignalNodeSetParams(
-        executable: Handle, node: Handle, params: *const SemaphoreNode
-    );
-    cuGraphExecExternalSemaphoresWaitNodeSetParams(
-        executable: Handle, node: Handle, params: *const SemaphoreNode
-    );
-    cuGraphExecBatchMemOpNodeSetParams(
-        executable: Handle, node: Handle, params: *const MemoryNode
-    );
     cuGraphExecEventRecordNodeSetEvent(executable: Handle, node: Handle, event: Handle);
-    cuGraphExecEventWaitNodeSetEvent(executable: Handle, node: Handle, event: Handle);
     cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
     cuGraphDestroy(graph: Handle);
-    cuGraphExecDestroy(graph: Handle);
     cuUserObjectCreate(
         object: *mut Handle, pointer: *mut c_void, destroy: Callback, references: u32, flags: u32
     );
@@ -197,14 +182,6 @@ pub(crate) struct MemoryDesc {
     pub(crate) kind: u64,
     pub(crate) descriptor: i64,
     pub(crate) unused: u64,
-    pub(crate) size: u64,
-    pub(crate) rest: [u64; 9],
-}
-
-/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
-#[repr(C)]
-pub(crate) struct BufferDesc {
-    pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) rest: [u64; 9],
 }
@@ -321,32 +298,6 @@ pub(crate) struct AccessDesc {
 pub(crate) struct SemaphoreParams {
     pub(crate) value: u64,
     pub(crate) rest: [u64; 17],
-}
-
-/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
-#[repr(C)]
-pub(crate) struct SemaphoreNode {
-    pub(crate) semaphores: *const Handle,
-    pub(crate) params: *const SemaphoreParams,
-    pub(crate) count: u32,
-}
-
-/// `CUstreamBatchMemOpParams` of a wait or a write.
-#[repr(C)]
-pub(crate) struct MemoryOp {
-    pub(crate) operation: u64,
-    pub(crate) address: u64,
-    pub(crate) value: u64,
-    pub(crate) rest: [u64; 3],
-}
-
-/// `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
-#[repr(C)]
-pub(crate) struct MemoryNode {
-    pub(crate) context: Handle,
-    pub(crate) count: u32,
-    pub(crate) ops: *const MemoryOp,
-    pub(crate) flags: u32,
 }
 
 pub(crate) const fn value(value: u64) -> SemaphoreParams {

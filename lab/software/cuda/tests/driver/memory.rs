@@ -7,56 +7,6 @@ use rstest::rstest;
 use super::cuda::*;
 use super::processes::{child, passes};
 
-#[test]
-fn bytes_come_back() {
-    let _context = Context::new();
-    let (from, to) = (
-        made(|to| cuMemAlloc_v2(to, 64)),
-        made(|to| cuMemAlloc_v2(to, 64)),
-    );
-    let sent: Vec<u8> = (0..64).collect();
-    ok(cuMemcpyHtoD_v2(from, sent.as_ptr().cast(), 64));
-    let stream = stream();
-    ok(cuMemcpyDtoDAsync_v2(to, from, 64, stream));
-    ok(cuMemsetD8Async(to + 1, 9, 2, stream));
-    ok(cuMemsetD32Async(to + 4, 0x0807_0605, 1, stream));
-    ok(cuStreamSynchronize(stream));
-    let mut read = [0_u8; 64];
-    ok(cuMemcpyDtoH_v2(read.as_mut_ptr().cast(), to, 64));
-    assert_eq!(read[..8], [0, 9, 9, 3, 5, 6, 7, 8]);
-    assert_eq!(read[8..], sent[8..]);
-}
-
-#[test]
-fn only_what_is_allocated_is_copied() {
-    let _context = Context::new();
-    let stream = stream();
-    let memory = made(|to| cuMemAlloc_v2(to, 64));
-    let mut bytes = [0_u8; 65];
-    let host = bytes.as_mut_ptr().cast::<c_void>();
-    for (address, count) in [
-        (memory, 65),
-        (memory + 60, 5),
-        (memory - 1, 1),
-        (16, 4),
-        (0, 4),
-    ] {
-        assert_eq!(cuMemcpyHtoD_v2(address, host, count), 1, "{address:#x}");
-        assert_eq!(cuMemcpyDtoH_v2(host, address, count), 1, "{address:#x}");
-        assert_eq!(cuMemcpyDtoDAsync_v2(memory, address, count, stream), 1);
-        assert_eq!(cuMemsetD8Async(address, 0, count, stream), 1);
-    }
-    assert_eq!(cuMemsetD32Async(memory + 1, 0, 1, stream), 1);
-    assert_eq!(cuMemcpyHtoD_v2(memory, std::ptr::null(), 4), 1);
-    ok(cuMemFree_v2(memory));
-    assert_eq!(cuMemcpyHtoD_v2(memory, host, 4), 1);
-    assert_eq!(cuMemFree_v2(memory), 1);
-    ok(cuMemFree_v2(0));
-    assert_eq!(cuMemAlloc_v2(&mut 0, 0), 1);
-    assert_eq!(cuMemAlloc_v2(&mut 0, usize::MAX), 2);
-    ok(cuCtxSynchronize());
-}
-
 /// The bytes of memory of the machine.
 fn machine_memory() -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
@@ -116,99 +66,6 @@ fn contexts_of_one_device_reach_the_same_memory() {
     ok(cuCtxDestroy_v2(other));
 }
 
-#[test]
-fn host_memory_is_registered_once() {
-    let _context = Context::new();
-    let mut words = vec![0_u64; 1024];
-    let at = words.as_mut_ptr().cast::<c_void>();
-    assert_eq!(cuMemHostGetDevicePointer_v2(&mut 0, at, 0), 1);
-    ok(cuMemHostRegister_v2(at, 8192, 3));
-    assert_eq!(cuMemHostRegister_v2(at, 64, 3), 712);
-    let address = made(|to| cuMemHostGetDevicePointer_v2(to, at, 0));
-    let stream = stream();
-    ok(cuStreamWriteValue64_v2(stream, address + 8, 7, 0));
-    ok(cuStreamSynchronize(stream));
-    ok(cuMemHostUnregister(at));
-    assert_eq!(words[1], 7);
-    assert_eq!(cuMemHostUnregister(at), 713);
-    assert_eq!(cuMemFreeHost(at), 1);
-    assert_eq!(cuMemHostRegister_v2(std::ptr::null_mut(), 64, 3), 1);
-    assert_eq!(
-        cuMemHostRegister_v2(std::ptr::without_provenance_mut(4096), 64, 3),
-        1
-    );
-}
-
-/// The context, type, device address, host address, device, first address and size of memory.
-fn attributes(address: u64) -> [u64; 7] {
-    let (numbers, mut values) = ([1, 2, 3, 4, 9, 11, 12], [0_u64; 7]);
-    let to = std::array::from_fn::<*mut c_void, 7, _>(|at| (&raw mut values[at]).cast());
-    ok(cuPointerGetAttributes(
-        7,
-        numbers.as_ptr(),
-        to.as_ptr(),
-        address,
-    ));
-    values
-}
-
-#[test]
-fn the_driver_tells_what_an_address_is() {
-    let context = Context::new();
-    let handle = context.0 as u64;
-    let memory = made(|to| cuMemAlloc_v2(to, 64));
-    let begin = memory;
-    assert_eq!(
-        attributes(memory + 8),
-        [handle, 2, memory + 8, 0, 0, begin, 64]
-    );
-    let pinned = Pinned::new(2);
-    let at = pinned.address();
-    assert_eq!(attributes(at + 8), [handle, 1, at + 8, at + 8, 0, at, 16]);
-    let mut words = vec![0_u64; 1024];
-    let host = words.as_mut_ptr().cast::<c_void>();
-    let at = host.expose_provenance() as u64;
-    // The device of other memory is -2.
-    let unknown = |at: u64| [0, 0, 0, at, u64::from(-2_i32 as u32), 0, 0];
-    assert_eq!(attributes(at), unknown(at));
-    ok(cuMemHostRegister_v2(host, 8192, 3));
-    assert_eq!(attributes(at), [handle, 1, at, at, 0, at, 8192]);
-    ok(cuMemHostUnregister(host));
-    ok(cuMemFree_v2(memory));
-    assert_eq!(attributes(at), unknown(at));
-    assert_eq!(attributes(memory), unknown(memory));
-    let null = std::ptr::null_mut();
-    assert_eq!(cuPointerGetAttributes(1, &2, &null, at), 1);
-    assert_eq!(cuPointerGetAttributes(1, &9999, &host, at), 1);
-    ok(cuCtxSetCurrent(0));
-    ok(cuPointerGetAttributes(1, &2, &host, at));
-    ok(cuCtxSetCurrent(context.0));
-}
-
-#[test]
-fn a_free_waits_for_the_work_of_its_context() {
-    let context = Context::new();
-    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 64)));
-    let gate = Pinned::new(1);
-    ok(cuStreamWaitValue64_v2(stream, gate.address(), 1, 0));
-    ok(cuMemsetD32Async(memory, 1, 16, stream));
-    let event = event();
-    ok(cuEventRecord(event, stream));
-    std::thread::scope(|scope| {
-        let freeing = scope.spawn(|| {
-            ok(cuCtxSetCurrent(context.0));
-            ok(cuMemFree_v2(memory));
-            cuEventQuery(event)
-        });
-        assert_eq!(cuEventQuery(event), 600);
-        gate.set(1);
-        // If the memory were freed first, the fill would be a fault.
-        assert_eq!(freeing.join().unwrap(), 0);
-    });
-    ok(cuCtxSynchronize());
-    ok(cuMemFreeHost(gate.pointer));
-}
-
 fn pages(bytes: usize, access: i32) -> *mut c_void {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping at a place of the system's choice.
@@ -257,19 +114,6 @@ fn memory_of_the_host_is_touched_only_by_copies_that_can_be() {
         assert_eq!(cuMemcpyDtoHAsync_v2(host, memory, bytes, stream), 1);
     }
     assert_eq!(byte, 7);
-}
-
-#[rstest]
-#[case::nothing(0, 0)]
-#[case::one_byte(1, 1)]
-fn a_copy_needs_memory_of_the_host_unless_it_is_empty(#[case] bytes: usize, #[case] code: u32) {
-    let _context = Context::new();
-    let (stream, memory) = (stream(), made(|to| cuMemAlloc_v2(to, 64)));
-    let null = std::ptr::null_mut();
-    assert_eq!(cuMemcpyHtoD_v2(memory, null, bytes), code);
-    assert_eq!(cuMemcpyHtoDAsync_v2(memory, null, bytes, stream), code);
-    assert_eq!(cuMemcpyDtoH_v2(null, memory, bytes), code);
-    assert_eq!(cuMemcpyDtoHAsync_v2(null, memory, bytes, stream), code);
 }
 
 /// A context frees memory that a copy of another context will access. Then the copy is a fault.

@@ -1,6 +1,5 @@
 //! Tests that need their own process: settings, host faults, exits, events of other processes.
 
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 use rstest::rstest;
@@ -189,22 +188,6 @@ fn second_record_fails() {
 }
 
 #[test]
-fn the_host_faults_at_device_memory() {
-    let output = child("processes::reads_device_memory").output().unwrap();
-    assert_eq!(output.status.signal(), Some(libc::SIGSEGV));
-}
-
-#[test]
-#[ignore = "run by the_host_faults_at_device_memory"]
-fn reads_device_memory() {
-    let _context = Context::new();
-    let memory: u64 = made(|to| cuMemAlloc_v2(to, 64));
-    let at = std::ptr::with_exposed_provenance::<u64>(memory as usize);
-    // SAFETY: it is not: nothing is readable there, and the process ends here.
-    println!("{}", unsafe { at.read_volatile() });
-}
-
-#[test]
 fn a_process_exits_whatever_its_streams_do() {
     passes(&child("processes::leaves_work_behind").output().unwrap());
 }
@@ -357,33 +340,4 @@ fn counts_objects() {
     let _primary: Handle = made(|to| cuDevicePrimaryCtxRetain(to, 0));
     ok(cuDevicePrimaryCtxReset_v2(0));
     assert_eq!(live_objects(), 0);
-}
-
-#[test]
-fn a_global_capture_forbids_calls_of_every_thread() {
-    passes(&child("processes::captures_globally").output().unwrap());
-}
-
-#[test]
-#[ignore = "run by a_global_capture_forbids_calls_of_every_thread"]
-fn captures_globally() {
-    let context = Context::new();
-    let (captured, recorded) = (stream(), event());
-    ok(cuEventRecord(recorded, stream()));
-    ok(cuEventSynchronize(recorded));
-    let ask = |mut mode: u32| {
-        std::thread::scope(|scope| {
-            let ask = || {
-                ok(cuCtxSetCurrent(context.0));
-                ok(cuThreadExchangeStreamCaptureMode(&raw mut mode));
-                cuEventQuery(recorded)
-            };
-            scope.spawn(ask).join().unwrap()
-        })
-    };
-    ok(cuStreamBeginCapture_v2(captured, 0));
-    assert_eq!((ask(2), ask(1)), (0, 0));
-    assert_eq!(ask(0), 900);
-    let mut graph = 0;
-    assert_eq!(cuStreamEndCapture(captured, &raw mut graph), 901);
 }
