@@ -199,11 +199,6 @@ impl Device {
         primary.context.take()
     }
 
-    /// True if the primary context exists.
-    pub(crate) fn has_primary(&self) -> bool {
-        lock(&self.primary).context.is_some()
-    }
-
     pub(crate) const fn is_primary(&self, handle: usize) -> bool {
         self.primary_handle == handle
     }

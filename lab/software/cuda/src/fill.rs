@@ -1,7 +1,7 @@
 //! Setting memory.
 #![allow(unsafe_code, reason = "writes memory that devices reach")]
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::allocation::Access;
 use crate::code::{Answer, Code};
@@ -22,7 +22,6 @@ pub(crate) struct Fill {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value {
     Byte(u8),
-    Half(u16),
     Word(u32),
 }
 
@@ -30,7 +29,6 @@ impl Value {
     const fn size(self) -> u64 {
         match self {
             Self::Byte(_) => 1,
-            Self::Half(_) => 2,
             Self::Word(_) => 4,
         }
     }
@@ -77,14 +75,9 @@ impl Fill {
                 let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU8>(), count) };
                 to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
             }
-            Value::Half(value) => {
+            Value::Word(value) => {
                 // SAFETY: as above; `new` has seen that the address is aligned, and so is the
                 // alias.
-                let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU16>(), count) };
-                to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
-            }
-            Value::Word(value) => {
-                // SAFETY: as above.
                 let to = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU32>(), count) };
                 to.iter().for_each(|to| to.store(value, Ordering::Relaxed));
             }

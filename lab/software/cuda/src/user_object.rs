@@ -41,12 +41,6 @@ impl UserObject {
         })
     }
 
-    /// Adds references of the application.
-    pub(crate) fn retain(&self, count: u32) {
-        self.owned.fetch_add(count.into(), Ordering::AcqRel);
-        self.references.fetch_add(count.into(), Ordering::AcqRel);
-    }
-
     /// Releases references of the application. The handle is removed with the last one.
     pub(crate) fn release(&self, handle: usize, count: u32) -> Answer {
         self.disown(handle, count)?;

@@ -1,22 +1,19 @@
 //! Runs each question in a process of its own.
 
 use std::fmt::Display;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::cuda::Code;
 use crate::kit::{context, names, time, yes};
 
 /// How many hardware connections a context has.
 pub(crate) const MAX_CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
-/// How long a question may take, in milliseconds.
-const LIMIT: u64 = 20_000;
-/// How long a killed process may take to end. A driver may have to stop the GPU first.
-const LAST: Duration = Duration::from_secs(20);
+/// How long a question may take, in seconds.
+const LIMIT: u64 = 20;
 
 /// A question.
 pub(crate) struct Probe {
@@ -90,23 +87,11 @@ macro_rules! shown {
     )*};
 }
 
-shown! { Code str String u32 u64 usize i32 }
-
-impl Shown for std::borrow::Cow<'_, str> {
-    fn shown(&self) -> String {
-        self.to_string()
-    }
-}
+shown! { Code &str String u64 usize i32 }
 
 impl Shown for bool {
     fn shown(&self) -> String {
         yes(*self).into()
-    }
-}
-
-impl Shown for [Code] {
-    fn shown(&self) -> String {
-        names(self)
     }
 }
 
@@ -116,21 +101,9 @@ impl<const N: usize> Shown for [Code; N] {
     }
 }
 
-impl<T: Shown + ?Sized> Shown for &T {
-    fn shown(&self) -> String {
-        (*self).shown()
-    }
-}
-
 impl<A: Shown, B: Shown> Shown for (A, B) {
     fn shown(&self) -> String {
         format!("{}, {}", self.0.shown(), self.1.shown())
-    }
-}
-
-impl<A: Shown, B: Shown, C: Shown> Shown for (A, B, C) {
-    fn shown(&self) -> String {
-        format!("{}, {}", (&self.0, &self.1).shown(), self.2.shown())
     }
 }
 
@@ -168,9 +141,16 @@ fn print(line: &str) {
 /// Answers a question in this process, and ends the process.
 pub(crate) fn ask_here(probe: &Probe) -> ! {
     die_with_parent();
+    limit();
     let _ = ASKED.set(probe.name.clone());
     (probe.ask)();
     leave()
+}
+
+/// Lets the kernel end this process by a signal after [`LIMIT`].
+pub(crate) fn limit() {
+    // SAFETY: has no conditions.
+    unsafe { libc::alarm(time(LIMIT * 1000).as_secs() as u32) };
 }
 
 /// Ends this process without the driver's handlers, which may wait for parked work.
@@ -214,70 +194,26 @@ pub(crate) fn run(probes: &[Probe], driver: &str, jobs: usize) {
 /// Lets a new process answer the question. Returns its lines.
 fn ask(probe: &Probe, driver: &str) -> String {
     let name = &probe.name;
-    let mut command = match own(driver) {
-        Ok(command) => command,
-        Err(error) => return format!("{name}: not asked: {error}"),
-    };
-    command.arg("--answer").arg(name).stdin(Stdio::null());
-    // A question about connections sets it itself.
-    command.env_remove(MAX_CONNECTIONS);
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return format!("{name}: not asked: {error}"),
-    };
-    let mut lines = String::new();
-    let out = child.stdout.take();
-    let ended = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut bytes = Vec::new();
-            let _ = out.map(|mut out| out.read_to_end(&mut bytes));
-            bytes
-        });
-        let ended = end(&mut child);
-        if let Ok(bytes) = reader.join() {
-            lines = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-        }
-        ended
+    let output = own(driver).and_then(|mut command| {
+        command.arg("--answer").arg(name).stdin(Stdio::null());
+        // A question about connections sets it itself.
+        command.env_remove(MAX_CONNECTIONS).output()
     });
-    let how = match ended {
-        Ok(status) => match (status.signal(), status.code()) {
-            (Some(signal), _) => format!("died by signal {signal}"),
-            (_, Some(0)) if lines.is_empty() => "ended without an answer".into(),
-            (_, Some(0)) => return lines,
-            (_, code) => format!("ended with code {}", code.unwrap_or(-1)),
-        },
-        Err(how) => how,
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return format!("{name}: not asked: {error}"),
     };
-    if lines.is_empty() {
-        format!("{name}: {how}")
-    } else {
-        format!("{lines}\n{name}: {how}")
-    }
-}
-
-/// Waits until the process has ended, and kills it after some time.
-fn end(child: &mut Child) -> Result<ExitStatus, String> {
-    if let Some(status) = wait(child, time(LIMIT))? {
-        return Ok(status);
-    }
-    let _ = child.kill();
-    // As in a record that was made without more patience.
-    let late = format!("no answer within {} s", LIMIT / 1000);
-    match wait(child, LAST)? {
-        Some(_) => Err(late),
-        None => Err(format!("{late}, and cannot be killed")),
-    }
-}
-
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, String> {
-    let end = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
-            Ok(status) => return Ok(status),
-            Err(error) => return Err(error.to_string()),
-        }
-    }
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let lines = lines.trim_end();
+    let how = match (output.status.signal(), output.status.code()) {
+        // As in a record that was made without more patience.
+        (Some(libc::SIGALRM), _) => format!("no answer within {LIMIT} s"),
+        (Some(signal), _) => format!("died by signal {signal}"),
+        (_, Some(0)) if lines.is_empty() => "ended without an answer".into(),
+        (_, Some(0)) => return lines.into(),
+        (_, code) => format!("ended with code {}", code.unwrap_or(-1)),
+    };
+    format!("{lines}\n{name}: {how}").trim_start().into()
 }
 
 static DRIVER: OnceLock<String> = OnceLock::new();

@@ -303,32 +303,50 @@ impl Vulkan {
 
     /// Exports the memory of a buffer of at least this size.
     pub(crate) fn exported_memory(&self, bytes: u64, dedicated: bool) -> Exported {
-        let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
         let (buffer, needs) = self.external_buffer(bytes);
-        let index = self.local_type(needs.memory_type_bits);
-        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
-        let mut own = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
-        let mut info = vk::MemoryAllocateInfo::default()
-            .allocation_size(needs.size)
-            .memory_type_index(index)
-            .push_next(&mut export);
-        if dedicated {
-            info = info.push_next(&mut own);
-        }
-        // SAFETY: a valid description.
-        let memory = must("vkAllocateMemory", unsafe {
-            self.device.allocate_memory(&info, None)
-        });
-        // SAFETY: memory of a type and a size that the buffer takes.
-        must("vkBindBufferMemory", unsafe {
-            self.device.bind_buffer_memory(buffer, memory, 0)
-        });
-        let fd = self.export_memory(memory);
+        let own = if dedicated {
+            buffer
+        } else {
+            vk::Buffer::null()
+        };
+        let own = vk::MemoryDedicatedAllocateInfo::default().buffer(own);
+        let memory = self.exportable(needs.size, needs.memory_type_bits, own);
+        self.bind(buffer, memory, 0);
         Exported {
-            fd,
+            fd: self.export_memory(memory),
             size: needs.size,
             memory,
         }
+    }
+
+    /// Memory for export, which may be dedicated.
+    fn exportable(
+        &self,
+        bytes: u64,
+        types: u32,
+        mut own: vk::MemoryDedicatedAllocateInfo<'_>,
+    ) -> vk::DeviceMemory {
+        let handle = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
+        let mut info = vk::MemoryAllocateInfo::default()
+            .allocation_size(bytes)
+            .memory_type_index(self.local_type(types))
+            .push_next(&mut export);
+        if own.buffer != vk::Buffer::null() || own.image != vk::Image::null() {
+            info = info.push_next(&mut own);
+        }
+        // SAFETY: a valid description.
+        must("vkAllocateMemory", unsafe {
+            self.device.allocate_memory(&info, None)
+        })
+    }
+
+    /// Binds memory that has room for the buffer, and whose type is one for it.
+    fn bind(&self, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: u64) {
+        // SAFETY: as the function says.
+        must("vkBindBufferMemory", unsafe {
+            self.device.bind_buffer_memory(buffer, memory, offset)
+        });
     }
 
     pub(crate) fn memory_types(&self) -> Vec<vk::MemoryType> {
@@ -383,9 +401,7 @@ impl Vulkan {
             Ok(memory) => memory,
             Err(result) => return Ok(result.as_raw()),
         };
-        // SAFETY: the memory has room for the buffer, and its type is one for the buffer.
-        unsafe { self.device.bind_buffer_memory(buffer, memory, offset) }
-            .map_err(|result| failed("vkBindBufferMemory", result))?;
+        self.bind(buffer, memory, offset);
         self.run(|commands| {
             // SAFETY: a command buffer in recording, and a live buffer.
             unsafe {

@@ -30,12 +30,6 @@ api! {
         Ok(())
     }
 
-    fn cuDevicePrimaryCtxGetState(ordinal: i32, flags: Out<u32>, active: Out<i32>) {
-        let has = device(ordinal)?.has_primary();
-        flags.set_if_wanted(0);
-        active.set(has.into())
-    }
-
     fn cuCtxCreate_v2(to: Out<Handle>, _flags: u32, ordinal: i32) {
         to.require()?;
         let device = device(ordinal)?;

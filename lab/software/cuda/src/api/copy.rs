@@ -297,20 +297,8 @@ api! {
         fill_in(0, to, Value::Byte(value), count)
     }
 
-    fn cuMemsetD16_v2(to: u64, value: u16, count: usize) {
-        fill_in(0, to, Value::Half(value), count)
-    }
-
-    fn cuMemsetD32_v2(to: u64, value: u32, count: usize) {
-        fill_in(0, to, Value::Word(value), count)
-    }
-
     fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) {
         fill_in(stream, to, Value::Byte(value), count)
-    }
-
-    fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: Handle) {
-        fill_in(stream, to, Value::Half(value), count)
     }
 
     fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: Handle) {

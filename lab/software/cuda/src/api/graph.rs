@@ -192,15 +192,6 @@ api! {
         to.set(USER_OBJECTS.add(UserObject::new(pointer, destroy, references)))
     }
 
-    fn cuUserObjectRetain(object: Handle, count: u32) {
-        let object = USER_OBJECTS.get(object).map_err(|_| Code::INVALID_VALUE)?;
-        if count == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        object.retain(count);
-        Ok(())
-    }
-
     fn cuUserObjectRelease(handle: Handle, count: u32) {
         let object = USER_OBJECTS.get(handle).map_err(|_| Code::INVALID_VALUE)?;
         if count == 0 {

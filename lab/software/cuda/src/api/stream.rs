@@ -75,11 +75,6 @@ api! {
         priority.set(Stream::find(stream)?.priority)
     }
 
-    fn cuStreamGetFlags(stream: Handle, flags: Out<u32>) {
-        let kind = Stream::find(stream)?.kind;
-        flags.set(if kind == StreamKind::NonBlocking { NON_BLOCKING } else { 0 })
-    }
-
     fn cuLaunchHostFunc(
         stream: Handle,
         function: Option<extern "C" fn(*mut c_void)>,

@@ -84,7 +84,7 @@ const QUESTIONS: Questions = &[
         for mode in 0..=3 {
             let stream = stream();
             let code = stream_begin_capture(stream, mode);
-            line(mode, (code, status(stream), end(stream)));
+            line(mode, (code, (status(stream), end(stream))));
         }
     }),
     // The kinds of nodes that calls become.
@@ -186,7 +186,7 @@ const QUESTIONS: Questions = &[
     ("null_streams", || {
         for stream in [0, 1, 2] {
             let code = stream_begin_capture(stream, 0);
-            line(stream, (code, status(stream), end(stream)));
+            line(stream, (code, (status(stream), end(stream))));
         }
     }),
     // The legacy stream while streams that do or do not synchronize with it are captured.

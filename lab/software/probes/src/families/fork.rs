@@ -41,6 +41,7 @@ fn fork(parent: Parent, child_opens: bool) {
     // SAFETY: this process has one thread of its own, and the child ends below.
     match unsafe { libc::fork() } {
         0 => {
+            limit();
             let fares = Listed::gpu().and_then(|listed| match child_opens {
                 true => work(&listed.open()?, 10),
                 false => Ok(()),

@@ -48,6 +48,16 @@ impl Shape {
         (places.collect(), end)
     }
 
+    /// The texels of a level.
+    fn extent(&self, level: u32) -> vk::Extent3D {
+        let [width, height, depth] = self.extent.map(|size| (size >> level).max(1));
+        vk::Extent3D {
+            width,
+            height,
+            depth,
+        }
+    }
+
     fn aspect(&self) -> vk::ImageAspectFlags {
         match self.format {
             vk::Format::D16_UNORM | vk::Format::D32_SFLOAT => vk::ImageAspectFlags::DEPTH,
@@ -56,7 +66,6 @@ impl Shape {
     }
 
     fn info(&self) -> vk::ImageCreateInfo<'static> {
-        let [width, height, depth] = self.extent;
         let kind = [vk::ImageType::TYPE_1D, vk::ImageType::TYPE_2D];
         let kind = kind.get(self.dimensions as usize - 1);
         vk::ImageCreateInfo::default()
@@ -66,11 +75,7 @@ impl Shape {
             })
             .image_type(kind.copied().unwrap_or(vk::ImageType::TYPE_3D))
             .format(self.format)
-            .extent(vk::Extent3D {
-                width,
-                height,
-                depth,
-            })
+            .extent(self.extent(0))
             .mip_levels(self.levels)
             .array_layers(self.layers)
             .samples(vk::SampleCountFlags::from_raw(self.samples))
@@ -128,34 +133,17 @@ impl Vulkan {
         // SAFETY: a live image of this device.
         let needs = unsafe { self.device.get_image_memory_requirements(raw) };
         let size = shape.offset + needs.size;
-        let mut types = needs.memory_type_bits;
-        let buffer = match shape.offset {
-            0 => None,
+        let own = vk::MemoryDedicatedAllocateInfo::default();
+        let memory = match shape.offset {
+            0 => self.exportable(size, needs.memory_type_bits, own.image(raw)),
             offset => {
-                let (buffer, needs) = self.external_buffer(offset);
-                types &= needs.memory_type_bits;
-                Some(buffer)
+                let (buffer, before) = self.external_buffer(offset);
+                let types = needs.memory_type_bits & before.memory_type_bits;
+                let memory = self.exportable(size, types, own);
+                self.bind(buffer, memory, 0);
+                memory
             }
         };
-        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(handle);
-        let mut own = vk::MemoryDedicatedAllocateInfo::default().image(raw);
-        let mut info = vk::MemoryAllocateInfo::default()
-            .allocation_size(size)
-            .memory_type_index(self.local_type(types))
-            .push_next(&mut export);
-        if buffer.is_none() {
-            info = info.push_next(&mut own);
-        }
-        // SAFETY: a valid description.
-        let memory = must("vkAllocateMemory", unsafe {
-            self.device.allocate_memory(&info, None)
-        });
-        if let Some(buffer) = buffer {
-            // SAFETY: memory of a type that the buffer takes, and at least of its size.
-            must("vkBindBufferMemory", unsafe {
-                self.device.bind_buffer_memory(buffer, memory, 0)
-            });
-        }
         // SAFETY: memory of a type and a size that the image takes. Its offset is aligned.
         must("vkBindImageMemory", unsafe {
             self.device.bind_image_memory(raw, memory, shape.offset)
@@ -187,19 +175,16 @@ impl Vulkan {
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(needs.size)
             .memory_type_index(self.type_with(needs.memory_type_bits, flags));
-        // SAFETY: a valid description. The memory is mapped once, and lives as long as the process.
-        let mapped = unsafe {
-            let memory = must("vkAllocateMemory", self.device.allocate_memory(&info, None));
-            must(
-                "vkBindBufferMemory",
-                self.device.bind_buffer_memory(buffer, memory, 0),
-            );
-            must(
-                "vkMapMemory",
-                self.device
-                    .map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()),
-            )
-        };
+        // SAFETY: a valid description.
+        let memory = must("vkAllocateMemory", unsafe {
+            self.device.allocate_memory(&info, None)
+        });
+        self.bind(buffer, memory, 0);
+        // SAFETY: mapped once, and lives as long as the process.
+        let mapped = must("vkMapMemory", unsafe {
+            let none = vk::MemoryMapFlags::empty();
+            self.device.map_memory(memory, 0, vk::WHOLE_SIZE, none)
+        });
         (buffer, mapped.cast())
     }
 }
@@ -228,7 +213,6 @@ impl SharedImage {
         let regions: Vec<_> = (0..shape.levels)
             .zip(places)
             .map(|(level, place)| {
-                let [width, height, depth] = shape.extent.map(|size| (size >> level).max(1));
                 vk::BufferImageCopy::default()
                     .buffer_offset(place as u64)
                     .image_subresource(vk::ImageSubresourceLayers {
@@ -237,11 +221,7 @@ impl SharedImage {
                         base_array_layer: 0,
                         layer_count: shape.layers,
                     })
-                    .image_extent(vk::Extent3D {
-                        width,
-                        height,
-                        depth,
-                    })
+                    .image_extent(shape.extent(level))
             })
             .collect();
         let barrier = |old, from, to| {
