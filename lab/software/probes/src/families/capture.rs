@@ -148,13 +148,6 @@ const QUESTIONS: Questions = &[
         end(stream);
         ask("ended");
     }),
-    ("empty", || {
-        let (stream, mut graph, mut exec) = (stream(), 0, 0);
-        begin(stream, 0);
-        line("end", stream_end_capture(stream, &mut graph));
-        line("instantiate", graph_instantiate(&mut exec, graph, 0));
-        line("launch", done(graph_launch(exec, stream), stream));
-    }),
     ("nested", || {
         let stream = stream();
         begin(stream, 0);
@@ -257,12 +250,6 @@ const QUESTIONS: Questions = &[
         line("destroy", stream_destroy(stream));
         line("alloc", mem_alloc(&mut 0, 64));
     }),
-    ("destroy_event", || {
-        let stream = stream();
-        begin(stream, 0);
-        line("destroy", event_destroy(recorded(stream)));
-        show_end(stream);
-    }),
     ("exchange", || {
         let exchange = |mut mode: u32| format!("{} {mode}", thread_exchange(&mut mode));
         line("first", exchange(0));
@@ -270,16 +257,6 @@ const QUESTIONS: Questions = &[
         line("to_thread_local", exchange(1));
         line("to_3", exchange(3));
         line("other_thread", elsewhere(primary(), || exchange(0)));
-    }),
-    ("elapsed_outside", || {
-        let (first, one, two) = (stream(), event(0), event(0));
-        let second = stream();
-        record(one, second);
-        record(two, second);
-        stream_synchronize(second);
-        begin(first, 0);
-        line("elapsed", elapsed(one, two));
-        show_end(first);
     }),
     ("wait_uncaptured", || {
         let stream = stream();

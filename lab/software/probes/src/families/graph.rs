@@ -66,10 +66,6 @@ const QUESTIONS: Questions = &[
         line("then", outcome(stream));
         line("ran_to_its_end", marked_early(words, 1));
     }),
-    ("launch_destroyed", || {
-        let (_, exec) = memset_graph();
-        answer([graph_exec_destroy(exec), graph_launch(exec, stream())]);
-    }),
     ("record_node", || {
         let (words, stream, other, event) = (Words::new(), stream(), stream(), event(NO_TIMING));
         kernel(c"spin");
@@ -153,13 +149,6 @@ const QUESTIONS: Questions = &[
         need(semaphore.signal_host(1));
         line("then", outcome(stream));
         line("value", semaphore.value());
-    }),
-    ("no_current", || {
-        let (graph, exec) = memset_graph();
-        current(0);
-        line("instantiate", graph_instantiate(&mut 0, graph, 0));
-        line("exec_destroy", graph_exec_destroy(exec));
-        line("graph_destroy", graph_destroy(graph));
     }),
     ("no_current_launch", || {
         let ((_, exec), stream) = (memset_graph(), stream());

@@ -58,7 +58,6 @@ fn plain(format: vk::Format, bytes: usize, cuda: Format) -> Question {
             extent: [61, 37, 1],
             levels: 1,
             layers: 1,
-            samples: 1,
             is_cube: false,
             is_linear: false,
             block: (bytes, 1),
@@ -127,11 +126,6 @@ impl Question {
         self.shape.is_linear = true;
         self
     }
-
-    fn samples(mut self, samples: u32) -> Self {
-        self.shape.samples = samples;
-        self
-    }
 }
 
 pub(crate) fn list(all: &mut Probes) {
@@ -158,7 +152,6 @@ pub(crate) fn list(all: &mut Probes) {
         ("cubes", rgba8().cube(12)),
         ("cubes_levels", rgba8().cube(12).levels(4)),
         ("cube_as_layers", rgba8().cube(6).flags(SURFACE | LAYERED)),
-        ("four_samples", rgba8().samples(4).attachment()),
         ("r8", plain(F::R8_UNORM, 1, U8)),
         ("r16", plain(F::R16_UINT, 2, U16)),
         ("bgra8", plain(F::B8G8R8A8_UNORM, 4, U8X4)),
@@ -189,28 +182,25 @@ pub(crate) fn list(all: &mut Probes) {
 fn exchange(question: Question) {
     let mut image = vulkan().shared_image(question.shape);
     let (places, size) = question.shape.places();
-    // Whether Vulkan reads what it writes. No copy writes an image of several samples.
-    let has_copies = question.shape.samples == 1;
-    if has_copies {
-        let texels = texels(&question.shape, size, 3);
-        image.write(&texels);
-        let seen = image.read();
-        line("alone", compared(&image, 0, &texels, &seen));
-    }
+    // Whether Vulkan reads what it writes.
+    let texels = |seed| texels(&question.shape, size, seed);
+    let own = texels(3);
+    image.write(&own);
+    let seen = image.read();
+    line("alone", compared(&image, 0, &own, &seen));
     let (code, array) = mapped(imported(&image), &described(&question));
     line("map", code);
-    if code != 0 || !has_copies {
+    if code != 0 {
         return;
     }
-    let texels = texels(&question.shape, size, 1);
-    image.write(&texels);
-    let mut seen = vec![0; size];
+    let (theirs, mut seen) = (texels(1), vec![0; size]);
+    image.write(&theirs);
     let code = copy(&image, array, &places, &mut seen, false);
-    line("to_cuda", compared(&image, code, &texels, &seen));
-    let mut texels = self::texels(&question.shape, size, 2);
-    let code = copy(&image, array, &places, &mut texels, true);
+    line("to_cuda", compared(&image, code, &theirs, &seen));
+    let mut ours = texels(2);
+    let code = copy(&image, array, &places, &mut ours, true);
     let seen = image.read();
-    line("to_vulkan", compared(&image, code, &texels, &seen));
+    line("to_vulkan", compared(&image, code, &ours, &seen));
 }
 
 fn imported(image: &SharedImage) -> Handle {

@@ -123,11 +123,6 @@ const QUESTIONS: Questions = &[
         }
         line("null", handle(0).0);
     }),
-    ("handle_twice", || {
-        let event = event(INTERPROCESS);
-        let (first, second) = (handle(event), handle(event));
-        answer(([first.0, second.0], that("same", first.1.0 == second.1.0)));
-    }),
     ("open_own", || {
         let (code, handle) = handle(event(INTERPROCESS));
         answer([code, open_event_handle(&mut 0, handle)]);
@@ -226,10 +221,5 @@ const QUESTIONS: Questions = &[
         peer.does("record");
         peer.says("exporter_synchronize", "synchronize");
         line("open_again", open_event_handle(&mut 0, handle));
-    }),
-    ("handle_of_opened", || {
-        let (_peer, first, event) = opened();
-        let (code, second) = handle(event);
-        answer((code, that("same", code == 0 && first.0 == second.0)));
     }),
 ];

@@ -59,16 +59,6 @@ const QUESTIONS: Questions = &[
             line(version, load_for(version, "sm_60", EMPTY));
         }
     }),
-    ("empty", || line("empty", load(""))),
-    ("function_empty", || {
-        let module = module();
-        line("empty", function_of(module, c""));
-        line("null", get_function(&mut 0, module, 0));
-        let name = c"nop".as_ptr() as usize;
-        let (mut first, mut second) = (0, 0);
-        let codes = [&mut first, &mut second].map(|to| get_function(to, module, name));
-        line("twice", (codes, that("same", first == second)));
-    }),
     ("shapes", || {
         let (nop, stream) = (kernel(c"nop"), stream());
         for (what, grid, block) in [

@@ -34,10 +34,6 @@ const QUESTIONS: Questions = &[
         answer(bits.join(" "));
     }),
     ("free_null", || answer([mem_free(0), mem_free_host(0)])),
-    ("free_middle", || {
-        let pointer = alloc(4096);
-        answer([pointer + 256, pointer + 8, pointer].map(mem_free));
-    }),
     ("free_twice", || {
         let pointer = alloc(4096);
         answer([pointer, pointer, 16].map(mem_free));
@@ -124,13 +120,6 @@ const QUESTIONS: Questions = &[
         line("value", words.load(0));
         let past = memset_d32_async(words.at(Words::COUNT) - 4, 5, 2, stream);
         line("past_end", done(past, stream));
-    }),
-    ("device_as_host", || {
-        let (first, second) = (alloc(64), alloc(64));
-        line("dtoh", memcpy_dtoh(first as usize, second, 8));
-        line("htod", memcpy_htod(first, second as usize, 8));
-        line("pointer", device_pointer(&mut 0, first as usize, 0));
-        line("register", mem_host_register(first as usize, 64, 3));
     }),
     // The host reads device memory.
     ("host_access", || {

@@ -97,20 +97,6 @@ const QUESTIONS: Questions = &[
         line("graph_destroy", (graph_destroy(graph), destroyed()));
         line("times", by().len());
     }),
-    ("object_flags", || {
-        let (mut object, mut graph) = (0, 0);
-        graph_create(&mut graph, 0);
-        for flags in [0, 2, 1] {
-            let code = user_object_create(&mut object, 0, destroy, 1, flags);
-            line(format!("create_{flags}"), code);
-        }
-        for flags in [2, 1] {
-            let code = retain_user_object(graph, object, 1, flags);
-            line(format!("retain_{flags}"), code);
-        }
-        line("retain_null_graph", retain_user_object(0, object, 1, 0));
-        line("retain_null_object", retain_user_object(graph, 0, 1, 0));
-    }),
     // An object is given to the graph of a capture that is then invalidated.
     ("object_of_capture", || {
         let (stream, mut object, mut graph) = (stream(), 0, 0);

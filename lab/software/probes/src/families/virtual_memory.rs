@@ -268,11 +268,6 @@ const QUESTIONS: Questions = &[
             }
         }
     }),
-    ("mem_free", || {
-        let address = mapped(create(GRANULE), GRANULE);
-        line("free", mem_free(address));
-        line("use", used(address));
-    }),
     ("after_fault", || {
         let handle = create(GRANULE);
         let address = mapped(handle, GRANULE);

@@ -13,7 +13,6 @@ pub(crate) struct Shape {
     pub(crate) extent: [u32; 3],
     pub(crate) levels: u32,
     pub(crate) layers: u32,
-    pub(crate) samples: u32,
     pub(crate) is_cube: bool,
     pub(crate) is_linear: bool,
     /// Bytes of a block, and the texels on its edge.
@@ -78,7 +77,7 @@ impl Shape {
             .extent(self.extent(0))
             .mip_levels(self.levels)
             .array_layers(self.layers)
-            .samples(vk::SampleCountFlags::from_raw(self.samples))
+            .samples(vk::SampleCountFlags::TYPE_1)
             .tiling(match self.is_linear {
                 true => vk::ImageTiling::LINEAR,
                 false => vk::ImageTiling::OPTIMAL,

@@ -6,8 +6,7 @@ use crate::kit::*;
 use ash::vk;
 
 use super::{
-    FLOAT, HALF4, Question, U8, U8X4, U32X4, described, imported, judged, level, mapped, plain,
-    texels,
+    FLOAT, Question, U8, U8X4, U32X4, described, imported, judged, level, mapped, plain, texels,
 };
 use crate::vulkan::*;
 
@@ -94,10 +93,6 @@ pub(crate) fn list(all: &mut Probes) {
         (
             "kernel_rgba32",
             (plain(F::R32G32B32A32_UINT, 16, U32X4), PLANE),
-        ),
-        (
-            "kernel_rgba16f",
-            (plain(F::R16G16B16A16_SFLOAT, 8, HALF4), PLANE),
         ),
     ];
     all.each("image", &accesses, |(question, access)| {
@@ -248,8 +243,7 @@ fn exchange(question: Question, access: Access) {
         of_array,
     } = access;
     let (shape, bytes) = (question.shape, question.shape.block.0);
-    let is_half = question.format == HALF4;
-    let is_float = is_half || question.format == FLOAT;
+    let is_float = question.format == FLOAT;
     let flags = if is_float { 0 } else { AS_INTEGER };
     let mut opened = open(&question, level, of_array, flags);
     let (places, size) = shape.places();
@@ -268,15 +262,7 @@ fn exchange(question: Question, access: Access) {
         4 => ("b32", "{%r0}"),
         _ => ("b8", "{%r0}"),
     };
-    let texels = |seed| {
-        let mut bytes = texels(&shape, size, seed);
-        if is_half {
-            // Finite numbers.
-            bytes.chunks_mut(2).for_each(|half| half[1] &= 0xbf);
-        }
-        bytes
-    };
-
+    let texels = |seed| texels(&shape, size, seed);
     let written = texels(1);
     opened.image.write(&written);
     let mut words = vec![[0; 4]; count];
@@ -313,11 +299,7 @@ fn exchange(question: Question, access: Access) {
     new.copy_from_slice(&seen);
 
     let channels = question.format.1 as usize;
-    let component = |bytes: &[u8]| match extended(bytes) {
-        half if is_half => float_of(half),
-        word => word,
-    };
-    let components = new[range].chunks(bytes / channels).map(component);
+    let components = new[range].chunks(bytes / channels).map(extended);
     let expected: Vec<u8> = components.flat_map(u32::to_le_bytes).collect();
     let ty = if is_float { "f32" } else { "u32" };
     let d = "{%r0, %r1, %r2, %r3}";
@@ -353,19 +335,9 @@ fn extended(bytes: &[u8]) -> u32 {
     bytes.fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// The bits of a finite number of 16 bits, as one of 32 bits.
-fn float_of(half: u32) -> u32 {
-    let (exponent, fraction) = (half >> 10 & 0x1f, (half & 0x3ff) as f32);
-    let value = match exponent {
-        0 => fraction * 2_f32.powi(-24),
-        _ => (1024. + fraction) * 2_f32.powi(exponent as i32 - 25),
-    };
-    value.to_bits() | (half & 0x8000) << 16
-}
-
 /// Accesses beyond the edges, without a trap.
 fn outside() {
-    let (mut opened, written) = written(&rgba8().levels(2));
+    let (opened, written) = written(&rgba8().levels(2));
     let (surface, texture) = (opened.surface, opened.texture);
     // Texel 0, 3 is the nearest one to the left, and 5, 36 is the nearest one below.
     for (what, [x, y], nearest) in [("left", [-1, 3], 183), ("below", [5, 37], 2201)] {
@@ -386,18 +358,6 @@ fn outside() {
     for (what, level) in [("level_2", 2), ("level_minus_1", u32::MAX)] {
         let (code, [r, g, b, a]) = run_one(TEX_LEVEL, texture, [0; 3], level);
         line(what, format!("{code}, {r:x} {g:x} {b:x} {a:x}"));
-    }
-    // Stores: nothing, or the nearest texel.
-    for clamp in ["zero", "clamp"] {
-        opened.image.write(&written);
-        let store = format!("sust.b.2d.b32.{clamp} [%object, {{%byte, %y}}], {{%r0}};");
-        let (code, _) = run_one(&store, surface, [61, 37, 0], 0);
-        let seen = opened.image.read();
-        let changed = written.chunks(4).zip(seen.chunks(4)).enumerate();
-        let changed = changed.filter(|(_, (one, other))| one != other);
-        let changed: Vec<_> = changed.map(|(index, _)| [index % 61, index / 61]).collect();
-        let part = format!("sust_{clamp}");
-        line(part, format!("{code}, changed: {changed:?}"));
     }
 }
 
