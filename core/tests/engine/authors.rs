@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Device as _, EngineQueue, Enqueue, Flush, Home, Keep,
-    NoStamp, Port, Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Completion, Device as _, EngineQueue, Home, Keep, Port, Watch,
+    Watcher,
 };
 use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
-use crate::words::{Of, Word, Words, queue};
+use crate::script::{Made, Script, Scripted, scripted};
+use crate::words::{Of, Word, Words};
 
 /// A port that makes more visible than the home has. [`Word`] is that of another backend.
 struct Boasting;
@@ -33,45 +34,20 @@ impl Port for Boasting {
 }
 
 /// A driver that takes everything, and keeps the completions of the signals.
-struct Taking {
-    home: Of<Self>,
-    signals: Arc<Mutex<Vec<Option<Completion>>>>,
-}
+struct Taking(Arc<Mutex<Vec<Option<Completion>>>>);
 
-impl Enqueue for Taking {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = ();
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
+impl Script for Taking {
+    fn record(
         &self,
-        (): (),
-        (): &mut (),
-        batch: &Batch<'_, Self>,
+        batch: &Batch<'_, Scripted<Self>>,
         _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())?;
+        _: &mut Vec<Made>,
+        work: &mut dyn FnMut(&mut u64) -> Result<()>,
+    ) -> Result<()> {
+        work(&mut 0)?;
         let signals = batch.signals.iter().map(|signal| signal.completion());
-        self.signals.lock().unwrap().extend(signals);
+        self.0.lock().unwrap().extend(signals);
         Ok(())
-    }
-
-    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
-        Flush::Done
     }
 }
 
@@ -86,9 +62,9 @@ fn a_device_that_states_the_id_of_another_backend_gets_no_queue(#[case] theirs: 
         true => Home::port(&device, 0).unwrap(),
         false => Attachment::new(id, 0, Boasting),
     });
-    let driver = Taking {
+    let driver = Scripted {
         home,
-        signals: Arc::default(),
+        script: Taking(Arc::default()),
     };
     let refused = EngineQueue::new(Object::new("queue", "spy"), driver).map(|_| ());
     let Err(Error::Unsupported { reason, .. }) = &refused else {
@@ -118,20 +94,17 @@ fn no_port_makes_more_visible_than_the_home_shows() {
 
 #[test]
 fn a_backend_completes_no_signal_of_a_timeline_with_its_home_elsewhere() {
-    let ours = DeviceId::new::<Of<Taking>>();
+    let ours = DeviceId::new::<Of<Scripted<Taking>>>();
     let (line, _) = shared(ours);
     let own = Timeline::new("own", 0, |_| {
         Ok([Attachment::new(ours, 0, Boasting)].into_iter().collect())
     });
     let own = own.unwrap();
     let signals = Arc::<Mutex<Vec<Option<Completion>>>>::default();
-    let driver = Taking {
-        home: Of::new(ours, move || Attachment::new(ours, 0, Boasting)),
-        signals: signals.clone(),
-    };
-    let queue = queue("queue", driver);
+    let home = Of::new(ours, move || Attachment::new(ours, 0, Boasting));
+    let queue = scripted(home, Taking(signals.clone()));
     let both = [line.signal_at(1), own.signal_at(1)];
-    queue.submit(&[], |()| Ok(()), &both).unwrap();
+    queue.submit(&[], |_| Ok(()), &both).unwrap();
     let made: Vec<_> = std::mem::take(&mut *signals.lock().unwrap());
     assert_eq!(made.iter().filter(|made| made.is_some()).count(), 1);
     made.into_iter().flatten().for_each(Completion::complete);

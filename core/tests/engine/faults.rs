@@ -3,14 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::words::{Of, queue};
-use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, Port, ToWrite,
-};
-use syncline_core::backend::{Stamp, Waker};
+use crate::script::{Script, Scripted, Time, scripted};
+use crate::words::Of;
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
 use syncline_core::{Error, QueueKind, Result, Stopwatch, error::Object, host, info::DeviceId};
 
 /// The driver: a counter that can be read until the device is lost.
@@ -41,80 +39,23 @@ impl Port for Counter {
     }
 }
 
-struct Time(i64);
-
-impl Stamp for Time {
-    fn nanoseconds_since(&self, start: &dyn Stamp) -> Result<i64> {
-        let start: &dyn std::any::Any = start;
-        Ok(self.0 - start.downcast_ref::<Self>().unwrap().0)
-    }
-}
-
 /// A driver queue that takes every submission. The test finishes them through the counter.
-struct Taking {
-    home: Of<Self>,
-    time: AtomicU64,
-}
+struct Taking(AtomicI64);
 
-impl Enqueue for Taking {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = ();
-    type Stamp = Time;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(1)
-    }
-
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
-        &self,
-        (): (),
-        (): &mut (),
-        _: &Batch<'_, Self>,
-        _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())
-    }
-
-    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
-        Flush::Done
-    }
-
-    fn stamp(&self, _: &Object, _: syncline_core::backend::Timing) -> Result<Arc<Time>> {
-        let time = self.time.fetch_add(100, Ordering::SeqCst);
-        Ok(Arc::new(Time(i64::try_from(time).unwrap())))
-    }
-
-    fn write_stamp((): &mut (), _: ToWrite<'_, Self>) -> Result<()> {
-        Ok(())
+impl Script for Taking {
+    fn stamp(&self) -> Result<Time> {
+        Ok(Time::At(self.0.fetch_add(100, Ordering::SeqCst)))
     }
 }
 
 #[test]
 fn a_query_of_a_time_neither_hides_nor_clears_a_fault() {
     let driver = Arc::new(Driver::default());
-    let id = DeviceId::new::<Of<Taking>>();
+    let id = DeviceId::new::<Of<Scripted<Taking>>>();
     let counter = driver.clone();
-    let taking = Taking {
-        home: Of::new(id, move || Attachment::new(id, 0, Counter(counter.clone()))),
-        time: AtomicU64::new(0),
-    };
-    let device = taking.home.clone();
-    let queue = queue("taking", taking);
-    let [first, second, third] = ["first", "second", "third"].map(|name| device.timed_fence(name));
+    let home = Of::new(id, move || Attachment::new(id, 0, Counter(counter.clone())));
+    let queue = scripted(home.clone(), Taking(AtomicI64::new(0)));
+    let [first, second, third] = ["first", "second", "third"].map(|name| home.timed_fence(name));
     queue.record(&first).unwrap();
     queue.record(&second).unwrap();
     driver.counter.store(2, Ordering::SeqCst);

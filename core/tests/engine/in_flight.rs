@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::words::{Of, Words, queue};
+use crate::script::{Made, Script, Scripted, scripted};
+use crate::words::{Of, Words};
 use rstest::rstest;
-use syncline_core::backend::{
-    Batch, Device as _, Enqueue, Flush, InFlightBudget, Keep, NoStamp, SubmissionQueue, Waker,
-};
+use syncline_core::backend::{Batch, Device as _, InFlightBudget, Keep, SubmissionQueue};
 use syncline_core::{
     Error, Result, host,
     info::DeviceId,
@@ -24,8 +23,6 @@ const BOUND: u64 = 8;
 
 /// A driver queue whose submissions the test finishes.
 struct Slow {
-    home: Of<Self>,
-    number: u64,
     budget: Arc<InFlightBudget>,
     handed: Arc<AtomicU64>,
     /// The units of all queues in the driver, and the largest number of units so far.
@@ -33,59 +30,30 @@ struct Slow {
     broken: Arc<AtomicBool>,
 }
 
-/// The number of units that work takes.
-struct Units(u64);
-
-impl Enqueue for Slow {
-    type Device = Of<Self>;
-    type Recorder<'a> = Units;
-    type Ready<'a> = ();
-    type State = ();
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(self.number)
-    }
-
-    fn in_flight_budget(&self) -> Option<&Arc<InFlightBudget>> {
+impl Script for Slow {
+    fn budget(&self) -> Option<&Arc<InFlightBudget>> {
         Some(&self.budget)
     }
 
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
+    fn record(
         &self,
-        (): (),
-        (): &mut (),
-        batch: &Batch<'_, Self>,
+        batch: &Batch<'_, Scripted<Self>>,
         keep: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut Units) -> Result<()>,
-    {
+        _: &mut Vec<Made>,
+        work: &mut dyn FnMut(&mut u64) -> Result<()>,
+    ) -> Result<()> {
         if self.broken.load(Ordering::SeqCst) {
             return Err(Error::work(std::io::Error::other("broken")));
         }
-        let mut units = Units(0);
+        let mut units = 0;
         let worked = work(&mut units);
-        keep.take_in_flight(units.0);
-        let before = self.total.0.fetch_add(units.0, Ordering::SeqCst);
-        let now = before.wrapping_add(units.0);
+        keep.take_in_flight(units);
+        let before = self.total.0.fetch_add(units, Ordering::SeqCst);
+        let now = before.wrapping_add(units);
         self.total.1.fetch_max(now, Ordering::SeqCst);
         worked?;
         self.handed.store(batch.end.value(), Ordering::SeqCst);
         Ok(())
-    }
-
-    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
-        Flush::Done
     }
 }
 
@@ -97,7 +65,7 @@ struct Setup {
 }
 
 struct One {
-    engine: Arc<SubmissionQueue<Slow>>,
+    engine: Arc<SubmissionQueue<Scripted<Slow>>>,
     word: Arc<AtomicU64>,
     handed: Arc<AtomicU64>,
     total: Arc<(AtomicU64, AtomicU64)>,
@@ -108,18 +76,16 @@ impl Setup {
     fn new() -> Self {
         Self {
             words: Arc::default(),
-            device: DeviceId::new::<Of<Slow>>(),
+            device: DeviceId::new::<Of<Scripted<Slow>>>(),
             budget: InFlightBudget::new(BOUND),
             total: Arc::default(),
         }
     }
 
-    fn queue(&self, number: u64) -> One {
+    fn queue(&self) -> One {
         let (word, handed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let broken = Arc::<AtomicBool>::default();
         let driver = Slow {
-            home: self.words.of(self.device, word.clone()),
-            number,
             budget: self.budget.clone(),
             handed: handed.clone(),
             total: self.total.clone(),
@@ -127,7 +93,7 @@ impl Setup {
         };
         let total = self.total.clone();
         One {
-            engine: queue("", driver),
+            engine: scripted(self.words.of(self.device, word.clone()), driver),
             word,
             handed,
             total,
@@ -138,8 +104,8 @@ impl Setup {
 
 impl One {
     fn submit(&self, units: u64) -> bool {
-        let work = move |r: &mut Units| {
-            r.0 = units;
+        let work = move |taken: &mut u64| {
+            *taken = units;
             Ok(())
         };
         self.engine.submit(&[], work, &[]).unwrap().is_held()
@@ -167,7 +133,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 #[test]
 fn a_held_submission_goes_when_another_queue_frees_the_budget() {
     let setup = Setup::new();
-    let (left, right) = (setup.queue(1), setup.queue(2));
+    let (left, right) = (setup.queue(), setup.queue());
     for _ in 0..BOUND / 2 {
         assert!(!left.submit(1));
         assert!(!right.submit(1));
@@ -195,10 +161,10 @@ fn a_held_submission_goes_when_another_queue_frees_the_budget() {
 #[test]
 fn refused_submissions_give_back_units_of_finished_ones() {
     let setup = Setup::new();
-    let queue = setup.queue(1);
+    let queue = setup.queue();
     assert!(!queue.submit(3));
     queue.finish(1, 3);
-    let refused = |_: &mut Units| Err(Error::work(std::io::Error::other("no")));
+    let refused = |_: &mut u64| Err(Error::work(std::io::Error::other("no")));
     for _ in 0..100 {
         assert!(queue.engine.submit(&[], refused, &[]).is_err());
     }
@@ -208,7 +174,7 @@ fn refused_submissions_give_back_units_of_finished_ones() {
 #[test]
 fn a_submission_larger_than_the_budget_goes_while_a_unit_is_free() {
     let setup = Setup::new();
-    let queue = setup.queue(1);
+    let queue = setup.queue();
     assert!(!queue.submit(10 * BOUND));
     assert!(queue.submit(1));
     queue.finish(1, 10 * BOUND);
@@ -231,7 +197,7 @@ fn a_submission_larger_than_the_budget_goes_while_a_unit_is_free() {
 #[case::the_second_highest_bit(1 << 62)]
 fn any_number_of_units_only_fills_the_budget(#[case] units: u64) {
     let setup = Setup::new();
-    let queues = [setup.queue(1), setup.queue(2)];
+    let queues = [setup.queue(), setup.queue()];
     assert!(!queues[0].submit(units));
     assert!(queues[0].submit(units) && queues[1].submit(units));
     until("some submissions do not go", || {
@@ -246,7 +212,7 @@ fn any_number_of_units_only_fills_the_budget(#[case] units: u64) {
 #[test]
 fn a_dropped_queue_gives_its_units_back_when_its_work_has_finished() {
     let setup = Setup::new();
-    let (dropped, other) = (setup.queue(1), setup.queue(2));
+    let (dropped, other) = (setup.queue(), setup.queue());
     assert!(!dropped.submit(BOUND));
     assert!(other.submit(1));
     let (word, total) = (dropped.word.clone(), dropped.total.clone());
@@ -264,7 +230,7 @@ fn a_dropped_queue_gives_its_units_back_when_its_work_has_finished() {
 #[test]
 fn a_failed_queue_takes_no_units() {
     let setup = Setup::new();
-    let (failed, other) = (setup.queue(1), setup.queue(2));
+    let (failed, other) = (setup.queue(), setup.queue());
     assert!(!failed.submit(BOUND - 1));
     failed.broken.store(true, Ordering::SeqCst);
     // The driver refuses even the empty submission for its number, so the queue fails.
@@ -279,11 +245,11 @@ fn a_failed_queue_takes_no_units() {
 #[test]
 fn a_time_out_reports_no_step_that_the_driver_has_finished() {
     let setup = Setup::new();
-    let queue = setup.queue(1);
+    let queue = setup.queue();
     let gate = host::Device::new().timeline("gate").unwrap();
     let done = host::Device::new().timeline("done").unwrap();
     assert!(!queue.submit(0));
-    let nothing = |_: &mut Units| Ok(());
+    let nothing = |_: &mut u64| Ok(());
     let held = queue
         .engine
         .submit(&[gate.at(1)], nothing, &[done.signal_at(1)])

@@ -30,13 +30,13 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Counter, Enqueue, Flush, Keep, NoStamp, Port, Recovered,
-    SharedPort, SubmissionQueue, Waker, Watch, Watcher,
+    Attachment, ByEngine, Counter, Port, Recovered, SharedPort, SubmissionQueue, Watch, Watcher,
 };
 use syncline_core::internal::Page;
 use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
-use crate::words::{Of, Word, Words, queue};
+use crate::script::{Script, Scripted, scripted};
+use crate::words::{Of, Word, Words};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -65,7 +65,7 @@ struct Checks {
 impl Device {
     fn new() -> Self {
         Self {
-            id: DeviceId::new::<Of<Takes>>(),
+            id: DeviceId::new::<Of<Scripted<Takes>>>(),
             object: Object::new("device", ""),
             words: Arc::default(),
             is_lost: Arc::default(),
@@ -75,17 +75,17 @@ impl Device {
         }
     }
 
-    fn queue(&self) -> Arc<SubmissionQueue<Takes>> {
+    fn queue(&self) -> Arc<SubmissionQueue<Scripted<Takes>>> {
         self.queue_at(Arc::default())
     }
 
     /// A queue whose position is `word`, which the watch of this device watches.
-    fn queue_at(&self, word: Arc<AtomicU64>) -> Arc<SubmissionQueue<Takes>> {
+    fn queue_at(&self, word: Arc<AtomicU64>) -> Arc<SubmissionQueue<Scripted<Takes>>> {
         let (id, watch) = (self.id, Arc::new(self.clone()));
         let home = Of::new(id, move || {
             Attachment::new(id, 0, Word(word.clone())).watched_by(watch.clone())
         });
-        queue("", Takes { home })
+        scripted(home, Takes)
     }
 
     fn timeline(&self) -> Timeline {
@@ -156,43 +156,9 @@ impl Watch for Device {
 }
 
 /// A driver that takes every submission.
-struct Takes {
-    home: Of<Self>,
-}
+struct Takes;
 
-impl Enqueue for Takes {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = ();
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
-        &self,
-        (): (),
-        (): &mut (),
-        _: &Batch<'_, Self>,
-        _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())
-    }
-
-    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
-        Flush::Done
-    }
-}
+impl Script for Takes {}
 
 /// A counter that several devices have.
 #[derive(Default)]
@@ -310,8 +276,8 @@ fn shared(home: &Device, other: &Device) -> (Timeline, Arc<Semaphore>) {
     (line, of)
 }
 
-fn signal(queue: &Arc<SubmissionQueue<Takes>>, line: &Timeline, value: u64) {
-    let submitted = queue.submit(&[], |()| Ok(()), &[line.signal_at(value)]);
+fn signal(queue: &Arc<SubmissionQueue<Scripted<Takes>>>, line: &Timeline, value: u64) {
+    let submitted = queue.submit(&[], |_| Ok(()), &[line.signal_at(value)]);
     assert!(!submitted.unwrap().is_held());
 }
 
@@ -334,7 +300,7 @@ fn what_waits_natively_fails_and_then_the_wait_is_released() {
     let queue = working.queue();
     for (waited, signalled) in [(line.at(5), &behind), (behind.at(1), &later)] {
         let signals = [signalled.signal_at(1)];
-        queue.submit(&[waited], |()| Ok(()), &signals).unwrap();
+        queue.submit(&[waited], |_| Ok(()), &signals).unwrap();
     }
     *semaphore.behind.lock().unwrap() = vec![line.clone(), behind.clone(), later.clone()];
     lost.lose();
@@ -452,7 +418,7 @@ fn a_wait_for_a_dropped_timeline_is_released() {
     let behind = working.timeline();
     let (ours, theirs) = (working.queue(), lost.queue());
     signal(&theirs, &line, 1);
-    ours.submit(&[line.at(1)], |()| Ok(()), &[behind.signal_at(1)])
+    ours.submit(&[line.at(1)], |_| Ok(()), &[behind.signal_at(1)])
         .unwrap();
     drop(line);
     lost.lose();
@@ -470,7 +436,7 @@ fn the_page_does_not_replace_the_loss() {
     let behind = working.timeline();
     let (ours, theirs) = (working.queue(), lost.queue());
     signal(&theirs, &line, 1);
-    ours.submit(&[line.at(1)], |()| Ok(()), &[behind.signal_at(1)])
+    ours.submit(&[line.at(1)], |_| Ok(()), &[behind.signal_at(1)])
         .unwrap();
     signal(&ours, &line, 2);
     lost.lose();
@@ -568,7 +534,7 @@ fn the_dependents_of_finished_work_are_dropped_by_the_next_submissions() {
     let waited = (0..DEPENDENTS).map(|_| {
         let (line, semaphore) = shared(&working, &other);
         signal(&theirs, &line, 1);
-        queue.submit(&[line.at(1)], |()| Ok(()), &[]).unwrap();
+        queue.submit(&[line.at(1)], |_| Ok(()), &[]).unwrap();
         semaphore.execute(1);
         line.at(1).wait(LONG).unwrap();
         semaphore
@@ -582,7 +548,7 @@ fn the_dependents_of_finished_work_are_dropped_by_the_next_submissions() {
     position.store(DEPENDENTS, Ordering::SeqCst);
     queue.position().is_reached().unwrap();
     for dropped in 1..=DEPENDENTS.div_ceil(AT_A_TIME) {
-        queue.submit(&[], |()| Ok(()), &[]).unwrap();
+        queue.submit(&[], |_| Ok(()), &[]).unwrap();
         let left = DEPENDENTS.saturating_sub(dropped * AT_A_TIME);
         // A watching thread may have a timeline for a moment.
         let start = Instant::now();
@@ -612,7 +578,7 @@ fn a_value_that_was_reached_stays_reached(#[values(Finds::Check, Finds::Poll)] f
     lost.checks.lock().unwrap().begin = finds == Finds::Check;
     let theirs = lost.queue();
     theirs
-        .submit(&[line.at(1)], |()| Ok(()), &[line.signal_at(2)])
+        .submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])
         .unwrap();
     if finds == Finds::Check {
         lost.until_a_check_has_begun();
@@ -657,11 +623,11 @@ fn what_a_lost_device_holds_fails() {
     let [line, first, second, behind] = [(); 4].map(|()| working.timeline());
     let (ours, theirs) = (working.queue(), lost.queue());
     let held = theirs
-        .submit(&[line.at(2)], |()| Ok(()), &[first.signal_at(1)])
+        .submit(&[line.at(2)], |_| Ok(()), &[first.signal_at(1)])
         .unwrap();
     let signals = [second.signal_at(1), shared.signal_at(1)];
-    theirs.submit(&[], |()| Ok(()), &signals).unwrap();
-    ours.submit(&[second.at(1)], |()| Ok(()), &[behind.signal_at(1)])
+    theirs.submit(&[], |_| Ok(()), &signals).unwrap();
+    ours.submit(&[second.at(1)], |_| Ok(()), &[behind.signal_at(1)])
         .unwrap();
     let open = first.at(1).wait(Duration::ZERO).unwrap_err();
     assert!(open.is_timeout(), "{open}");
@@ -678,12 +644,12 @@ fn what_a_lost_device_holds_fails() {
     // The timeline that was waited for goes on, and so does the other device.
     line.signal(2).unwrap();
     let further = working.timeline();
-    ours.submit(&[line.at(2)], |()| Ok(()), &[further.signal_at(1)])
+    ours.submit(&[line.at(2)], |_| Ok(()), &[further.signal_at(1)])
         .unwrap();
     further.at(1).wait_pending(LONG).unwrap();
     // What is held from now on fails, too.
     let late = working.timeline();
     let signals = [late.signal_at(1)];
-    theirs.submit(&[line.at(3)], |()| Ok(()), &signals).unwrap();
+    theirs.submit(&[line.at(3)], |_| Ok(()), &signals).unwrap();
     fails(&late, 1);
 }

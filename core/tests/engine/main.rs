@@ -15,6 +15,7 @@ mod natively;
 mod not_now;
 mod panicking;
 mod regressions;
+mod script;
 mod trace;
 mod unused;
 mod watching;

@@ -6,61 +6,33 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::words::{Of, Word, Words, queue};
+use crate::script::{Made, Script, Scripted, scripted};
+use crate::words::{Of, Word, Words};
 use rstest::rstest;
-use syncline_core::backend::{Attachment, Batch, Counter, Enqueue, Flush, Keep, NoStamp, Waker};
+use syncline_core::backend::{Attachment, Counter, Flush, Waker};
 use syncline_core::internal::{RecoveryMode, WeakTimeline};
-use syncline_core::{Error, Result, Timeline, host, info::DeviceId};
+use syncline_core::{Error, Timeline, host, info::DeviceId};
 
 /// A driver during whose next call of `ready` the awaited process dies.
 ///
 /// Its queue may be locked when the submission is flushed.
 struct Driver {
-    home: Of<Self>,
     dies: Mutex<Option<(WeakTimeline, Arc<Counter>)>>,
     is_locked: Arc<AtomicBool>,
     waits: Arc<Mutex<Option<Waker>>>,
 }
 
-impl Enqueue for Driver {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = ();
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(1)
-    }
-
-    fn ready(&self) -> Option<()> {
+impl Script for Driver {
+    fn ready(&self) -> bool {
         // The engine has already checked the waits of the submission.
         if let Some((line, counter)) = self.dies.lock().unwrap().take() {
             let dead = Error::work(io::Error::other("the process has died"));
             line.lose(&counter, dead, RecoveryMode::Alone);
         }
-        Some(())
+        true
     }
 
-    fn record<W>(
-        &self,
-        (): (),
-        (): &mut (),
-        _: &Batch<'_, Self>,
-        _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())
-    }
-
-    fn flush(&self, (): &mut (), waker: &dyn Fn() -> Waker) -> Flush {
+    fn flush(&self, _: &mut Vec<Made>, waker: &dyn Fn() -> Waker) -> Flush {
         if self.is_locked.load(Ordering::SeqCst) {
             *self.waits.lock().unwrap() = Some(waker());
             return Flush::Busy;
@@ -76,7 +48,10 @@ impl Enqueue for Driver {
 #[case::driver_queue_is_free(false)]
 #[case::driver_queue_is_locked(true)]
 fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool) {
-    let (words, device) = (Arc::new(Words::default()), DeviceId::new::<Of<Driver>>());
+    let (words, device) = (
+        Arc::new(Words::default()),
+        DeviceId::new::<Of<Scripted<Driver>>>(),
+    );
     let exporter = host::Device::new().exportable_port(0).unwrap().1;
     let counter = exporter.counter();
     let line = Timeline::new("from afar", 0, |_| {
@@ -93,14 +68,13 @@ fn a_death_fails_signals_of_a_submission_that_is_being_sent(#[case] locked: bool
     let is_locked = Arc::new(AtomicBool::new(locked));
     let waits = Arc::default();
     let driver = Driver {
-        home: words.of(device, Arc::default()),
         dies: Mutex::new(Some((line.downgrade(), counter.clone()))),
         is_locked: Arc::clone(&is_locked),
         waits: Arc::clone(&waits),
     };
-    let queue = queue("queue", driver);
+    let queue = scripted(words.of(device, Arc::default()), driver);
     let shaded = words.timeline(device, "shaded", Arc::default());
-    let submitted = queue.submit(&[line.at(2)], |()| Ok(()), &[shaded.signal_at(1)]);
+    let submitted = queue.submit(&[line.at(2)], |_| Ok(()), &[shaded.signal_at(1)]);
     assert_eq!(submitted.unwrap().is_held(), locked);
     let fails = || {
         let told = shaded.at(1).is_reached().unwrap_err().to_string();

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::words::{Of, queue};
+use crate::script::{Made, Script, Scripted, Time, scripted};
+use crate::words::Of;
 use rstest::rstest;
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Completion, Device as _, Enqueue, Flush, Keep, Port, Queue as _,
-    Stamp, SubmissionQueue, ToWrite, Waker, must_defer_free,
+    Attachment, Batch, ByEngine, Device as _, Flush, Keep, Port, Queue as _, SubmissionQueue,
+    Waker, must_defer_free,
 };
 use syncline_core::host::{self, Device};
 use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::DeviceId};
@@ -108,27 +109,10 @@ fn released_work_may_submit_to_the_queue_whose_submission_released_it() {
 
 /// A driver that the test controls. It takes submissions, and the test completes them.
 #[derive(Default)]
-struct Script {
-    taken: Mutex<Vec<Completion>>,
-    /// An object that submissions keep. Its count shows when they drop it.
-    used: Arc<()>,
-    keeps: bool,
+struct Controlled {
+    taken: Mutex<Vec<Made>>,
     stampless: bool,
     dead: AtomicBool,
-    recorded: AtomicU64,
-}
-
-struct Scripted {
-    home: Of<Self>,
-    script: Arc<Script>,
-}
-
-/// A stamp. It cannot be written if true.
-struct NoStamp(bool);
-impl Stamp for NoStamp {
-    fn nanoseconds_since(&self, _: &dyn Stamp) -> Result<i64> {
-        Ok(0)
-    }
 }
 
 struct BarePort;
@@ -145,72 +129,48 @@ fn lost() -> Error {
     Error::device_lost(Object::new("device", "scripted"), "scripted", -4, "LOST")
 }
 
-impl Enqueue for Scripted {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = SmallList;
-    type Stamp = NoStamp;
+impl Script for Arc<Controlled> {
     const MAX_IN_FLIGHT: u64 = 2;
 
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(1)
-    }
-
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
+    fn record(
         &self,
-        (): (),
-        recorded: &mut SmallList,
-        batch: &Batch<'_, Self>,
-        keep: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        self.script.recorded.fetch_add(1, Ordering::SeqCst);
-        if self.script.dead.load(Ordering::SeqCst) {
+        batch: &Batch<'_, Scripted<Self>>,
+        _: &mut Keep,
+        made: &mut Vec<Made>,
+        work: &mut dyn FnMut(&mut u64) -> Result<()>,
+    ) -> Result<()> {
+        if self.dead.load(Ordering::SeqCst) {
             return Err(lost());
         }
-        work(&mut ())?;
-        if self.script.keeps {
-            keep.push(self.script.used.clone());
+        work(&mut 0)?;
+        for signal in batch.signals.iter().chain([&batch.end]) {
+            let (signal, of) = (signal.completion().unwrap(), self.clone());
+            made.push(Box::new(move || match of.dead.load(Ordering::SeqCst) {
+                true => signal.fail(lost()),
+                false => signal.complete(),
+            }));
         }
-        let signals = batch.signals.iter().chain([&batch.end]);
-        *recorded = signals.map(|signal| signal.completion().unwrap()).collect();
         Ok(())
     }
 
-    fn flush(&self, recorded: &mut SmallList, _: &dyn Fn() -> Waker) -> Flush {
-        self.script.taken.lock().unwrap().extend(recorded.drain(..));
+    fn flush(&self, made: &mut Vec<Made>, _: &dyn Fn() -> Waker) -> Flush {
+        self.taken.lock().unwrap().append(made);
         Flush::Done
     }
 
-    fn stamp(&self, _: &Object, _: syncline_core::backend::Timing) -> Result<Arc<NoStamp>> {
-        Ok(Arc::new(NoStamp(self.script.stampless)))
-    }
-
-    fn write_stamp((): &mut (), stamp: ToWrite<'_, Self>) -> Result<()> {
-        if stamp.0 { Err(lost()) } else { Ok(()) }
+    fn stamp(&self) -> Result<Time> {
+        Ok(match self.stampless {
+            true => Time::Never(lost()),
+            false => Time::At(0),
+        })
     }
 }
 
-type SmallList = Vec<Completion>;
+type Queue = SubmissionQueue<Scripted<Arc<Controlled>>>;
 
-fn scripted(script: &Arc<Script>, device: DeviceId) -> Arc<SubmissionQueue<Scripted>> {
-    let driver = Scripted {
-        home: Of::new(device, move || Attachment::new(device, 0, BarePort)),
-        script: script.clone(),
-    };
-    queue("scripted", driver)
+fn controlled(script: &Arc<Controlled>, device: DeviceId) -> Arc<Queue> {
+    let home = Of::new(device, move || Attachment::new(device, 0, BarePort));
+    scripted(home, script.clone())
 }
 
 fn bare(device: DeviceId, label: &str) -> Timeline {
@@ -223,8 +183,11 @@ fn bare(device: DeviceId, label: &str) -> Timeline {
 
 #[test]
 fn a_full_queue_whose_device_is_lost_ends_its_held_submissions() {
-    let (script, device) = (Arc::new(Script::default()), DeviceId::new::<Of<Scripted>>());
-    let queue = scripted(&script, device);
+    let (script, device) = (
+        Arc::<Controlled>::default(),
+        DeviceId::new::<Of<Scripted<Arc<Controlled>>>>(),
+    );
+    let queue = controlled(&script, device);
     let lines: Vec<_> = (0..4).map(|_| bare(device, "line")).collect();
     for line in &lines {
         queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
@@ -237,7 +200,7 @@ fn a_full_queue_whose_device_is_lost_ends_its_held_submissions() {
     std::thread::spawn(move || {
         // The queue's position fails first.
         let last_first = taken.into_iter().rev();
-        last_first.for_each(|signal| signal.fail(lost()));
+        last_first.for_each(|signal| signal());
         sent.send(()).unwrap();
     });
     done.recv_timeout(LONG)
@@ -364,20 +327,19 @@ fn a_label_may_contain_a_zero_byte() {
 
 #[test]
 fn a_query_of_a_time_reports_that_a_held_record_could_not_write_it() {
-    let script = Arc::new(Script {
+    let script = Arc::new(Controlled {
         stampless: true,
-        ..Script::default()
+        ..Controlled::default()
     });
-    let device = DeviceId::new::<Of<Scripted>>();
-    let queue = scripted(&script, device);
+    let device = DeviceId::new::<Of<Scripted<Arc<Controlled>>>>();
+    let queue = controlled(&script, device);
     let gate = bare(device, "gate");
     let fence = queue.driver().home.timed_fence("timed");
     queue.submit(&[gate.at(1)], |_| Ok(()), &[]).unwrap();
     queue.record(&fence).unwrap();
     gate.signal(1).unwrap();
-    for signal in std::mem::take(&mut *script.taken.lock().unwrap()) {
-        signal.complete();
-    }
+    let taken = std::mem::take(&mut *script.taken.lock().unwrap());
+    taken.into_iter().for_each(|signal| signal());
     fence.wait(LONG).unwrap();
     let told = fence.elapsed_since(&fence);
     assert!(matches!(told, Err(Error::DeviceLost { .. })), "{told:?}");

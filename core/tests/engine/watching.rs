@@ -7,10 +7,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::words::{self, Of};
+use crate::script::{Made, Script, Scripted, scripted};
+use crate::words::Of;
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Enqueue, Flush, Keep, NoStamp, Port, Queue as _,
-    SubmissionQueue, Waker, Watch, Watcher,
+    Attachment, Batch, ByEngine, Device as _, Flush, Keep, Port, Queue as _, SubmissionQueue,
+    Waker, Watch, Watcher,
 };
 use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, host, info::DeviceId};
 
@@ -116,7 +117,7 @@ impl Port for At {
 #[test]
 fn a_signal_from_outside_is_pending_once_it_is_reached() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new::<Of<Prompt>>();
+    let device = DeviceId::new::<Of<Scripted<Prompt>>>();
     let (line, counter) = driver.timeline(device, "imported", true);
     assert!(!line.at(1).is_pending().unwrap());
     let told = line.at(1).wait_pending(Duration::ZERO).unwrap_err();
@@ -132,7 +133,7 @@ fn a_signal_from_outside_is_pending_once_it_is_reached() {
     let queue = queue(&driver, device);
     assert!(
         !queue
-            .submit(&[line.at(4)], |()| Ok(()), &[])
+            .submit(&[line.at(4)], |_| Ok(()), &[])
             .unwrap()
             .is_held()
     );
@@ -141,7 +142,7 @@ fn a_signal_from_outside_is_pending_once_it_is_reached() {
 #[test]
 fn an_error_of_watch_fails_only_timelines_that_cannot_be_read() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new::<Of<Prompt>>();
+    let device = DeviceId::new::<Of<Scripted<Prompt>>>();
     let (sound, counter) = driver.timeline(device, "sound", true);
     let (broken, other) = driver.timeline(device, "broken", true);
     std::thread::scope(|scope| {
@@ -236,71 +237,43 @@ fn released_work_of_one_timeline_does_not_delay_waiters_of_another() {
 }
 
 /// A driver that signals the counters of a submission in `flush`.
-struct Prompt {
-    home: Of<Self>,
-    driver: Arc<Driver>,
-}
+struct Prompt(Arc<Driver>);
 
-impl Enqueue for Prompt {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = Vec<(Arc<Counter>, u64)>;
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(7)
-    }
-
-    fn ready(&self) -> Option<()> {
-        Some(())
-    }
-
-    fn record<W>(
+impl Script for Prompt {
+    fn record(
         &self,
-        (): (),
-        recorded: &mut Self::State,
-        batch: &Batch<'_, Self>,
+        batch: &Batch<'_, Scripted<Self>>,
         _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())?;
-        let signals = batch.signals.iter().chain([&batch.end]);
-        *recorded = signals
-            .map(|signal| (signal.port::<At>().unwrap().0.clone(), signal.value()))
-            .collect();
+        made: &mut Vec<Made>,
+        work: &mut dyn FnMut(&mut u64) -> Result<()>,
+    ) -> Result<()> {
+        work(&mut 0)?;
+        for signal in batch.signals.iter().chain([&batch.end]) {
+            let (counter, value) = (signal.port::<At>().unwrap().0.clone(), signal.value());
+            made.push(Box::new(move || {
+                counter.value.store(value, Ordering::SeqCst)
+            }));
+        }
         Ok(())
     }
 
-    fn flush(&self, recorded: &mut Self::State, _: &dyn Fn() -> Waker) -> Flush {
-        for (counter, value) in recorded.drain(..) {
-            counter.value.store(value, Ordering::SeqCst);
-        }
-        self.driver.tick();
-        if let Some(check) = &*self.driver.on_nudge.lock().unwrap() {
+    fn flush(&self, made: &mut Vec<Made>, _: &dyn Fn() -> Waker) -> Flush {
+        made.drain(..).for_each(|signal| signal());
+        self.0.tick();
+        if let Some(check) = &*self.0.on_nudge.lock().unwrap() {
             check();
         }
         Flush::Done
     }
 }
 
-fn queue(driver: &Arc<Driver>, device: DeviceId) -> Arc<SubmissionQueue<Prompt>> {
-    let port = driver.clone();
-    let driver = Prompt {
-        home: Of::new(device, move || {
-            let at = At(Arc::new(Counter::default()));
-            Attachment::new(device, 0, at).watched_by(port.clone())
-        }),
-        driver: driver.clone(),
-    };
-    words::queue("prompt", driver)
+fn queue(driver: &Arc<Driver>, device: DeviceId) -> Arc<SubmissionQueue<Scripted<Prompt>>> {
+    let watch = driver.clone();
+    let home = Of::new(device, move || {
+        let at = At(Arc::new(Counter::default()));
+        Attachment::new(device, 0, at).watched_by(watch.clone())
+    });
+    scripted(home, Prompt(driver.clone()))
 }
 
 /// The driver may complete a submission before the engine has promoted its signals.
@@ -309,11 +282,11 @@ fn queue(driver: &Arc<Driver>, device: DeviceId) -> Arc<SubmissionQueue<Prompt>>
 #[test]
 fn a_fast_drivers_position_waits_for_its_signals() {
     let driver = Arc::new(Driver::default());
-    let device = DeviceId::new::<Of<Prompt>>();
+    let device = DeviceId::new::<Of<Scripted<Prompt>>>();
     let queue = queue(&driver, device);
     let (line, _) = driver.timeline(device, "line", false);
     // A pending submission makes a query of the position poll the driver.
-    queue.submit(&[], |()| Ok(()), &[]).unwrap();
+    queue.submit(&[], |_| Ok(()), &[]).unwrap();
     let (asked, at, seen) = (queue.clone(), line.at(1).keep(), Arc::new(Mutex::new(None)));
     let told = seen.clone();
     *driver.on_nudge.lock().unwrap() = Some(Box::new(move || {
@@ -321,9 +294,7 @@ fn a_fast_drivers_position_waits_for_its_signals() {
         let signal = at.point().is_reached().unwrap();
         *told.lock().unwrap() = Some((position, signal));
     }));
-    queue
-        .submit(&[], |()| Ok(()), &[line.signal_at(1)])
-        .unwrap();
+    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]).unwrap();
     driver.on_nudge.lock().unwrap().take();
     let (position, signal) = seen.lock().unwrap().expect("asked in the driver's call");
     assert!(signal || !position, "the position came before the signal");

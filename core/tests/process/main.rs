@@ -1,4 +1,4 @@
-//! Tests of state that belongs to a whole process: its descriptors, threads and memory.
+//! Tests of what belongs to a whole process: its descriptors, threads, memory and end.
 //!
 //! Some of them start other processes.
 
@@ -13,42 +13,11 @@ mod words;
 
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Locks out other tests. For tests that make or count descriptors or threads.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// The result of `count`, once three more calls in a row return the same.
-///
-/// A thread of the test program that is starting has a file open for a moment.
-fn settled<T: PartialEq>(count: impl Fn() -> T) -> T {
-    let mut found = count();
-    let mut same = 0;
-    while same < 3 {
-        let next = count();
-        same = if next == found { same + 1 } else { 0 };
-        found = next;
-    }
-    found
-}
-
-/// The result of `count`, once it is `expected` or after 20 seconds.
-fn soon<T: PartialEq>(count: impl Fn() -> T, expected: &T) -> T {
-    let begun = Instant::now();
-    loop {
-        let found = count();
-        if found == *expected || begun.elapsed() > Duration::from_secs(20) {
-            return found;
-        }
-        std::thread::yield_now();
-    }
 }
 
 /// The environment variable that is set in a process that runs a single test.

@@ -1,7 +1,6 @@
 //! Timelines in shared memory, through the interface that applications use.
 //!
-//! The tests pass wrong handles, write wrong values to pages, let threads sleep, and start a second
-//! process.
+//! The tests pass wrong handles, write wrong values to pages, and let threads sleep.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,15 +13,12 @@
 mod handles;
 mod lost;
 mod pages;
-mod processes;
 mod published;
 mod times;
-mod waits;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rstest::rstest;
 use syncline_core::backend::{Attachment, Device as _, Queue as _};
 use syncline_core::{QueueKind, Timeline, handle::CounterFd, host};
 
@@ -31,13 +27,10 @@ use crate::alone;
 /// A time-out that no correct wait reaches.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Offsets in the page: the counter, the announced value, the failure, and the first cause record.
+/// Offsets in the page: the counter, the announced value, and the failure.
 const REACHED: u64 = 128;
 const ANNOUNCED: u64 = 136;
 const FAILED: u64 = 512;
-const RECORD: u64 = 640;
-/// The offset of the two words of the futex wait: `sleepers`, and `wakes` after it.
-const FUTEX_WAIT: u64 = 384;
 
 /// A timeline over one port, which other processes may signal, too.
 fn line(label: &str, initial: u64, port: Attachment) -> Timeline {
@@ -78,44 +71,6 @@ impl Hostile {
         rustix::io::pread(self.0.as_fd(), &mut word, at).unwrap();
         u64::from_ne_bytes(word)
     }
-}
-
-/// Queues of two devices and the host signal in turn, through two timelines over one page.
-#[rstest]
-#[case::from_zero(0)]
-#[case::across_32_bits((1 << 32) - 2)]
-#[case::across_63_bits((1 << 63) - 2)]
-#[case::near_the_last_value(u64::MAX - 200)]
-fn two_ports_of_one_page_are_one_counter(#[case] initial: u64) {
-    let _alone = alone();
-    let (left, right) = (host::Device::new(), host::Device::new());
-    let (ours, exporter) = exported(&left, initial);
-    let theirs = imported(&right, exporter.export().unwrap());
-    let one = left.queue(QueueKind::Compute, "left").unwrap();
-    let other = right.queue(QueueKind::Compute, "right").unwrap();
-    for round in 0..30 {
-        let at = initial + 3 * round;
-        // The wait is submitted first, so no signal of its value is claimed yet.
-        let waits = other
-            .submit(
-                &[theirs.at(at + 1)],
-                |_| Ok(()),
-                &[theirs.signal_at(at + 2)],
-            )
-            .unwrap();
-        assert!(
-            waits.is_held(),
-            "a wait went to the worker before its signal"
-        );
-        one.submit(&[ours.at(at)], |_| Ok(()), &[ours.signal_at(at + 1)])
-            .unwrap();
-        ours.at(at + 2).wait(LONG).unwrap();
-        ours.signal(at + 3).unwrap();
-        theirs.at(at + 3).wait(LONG).unwrap();
-        assert_eq!(theirs.value().unwrap(), at + 3);
-    }
-    one.idle(LONG).unwrap();
-    other.idle(LONG).unwrap();
 }
 
 #[test]

@@ -8,17 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
 use syncline_core::internal::{Page, RecoveryMode};
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use super::*;
 
-/// Makes a timeline of the signaller, the same timeline in another process, and its counter.
-type Make = fn(u64) -> (Timeline, Timeline, Arc<Counter>);
-
-/// A [`Make`] for a page whose counter is beside the timeline's own.
+/// A timeline of the signaller with a page beside it, its import as another process has it, and the
+/// counter of the page.
 fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(initial).unwrap();
@@ -30,7 +27,7 @@ fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     (signalled, heard, exporter.counter().clone())
 }
 
-/// A [`Make`] for a page whose counter is the timeline's own.
+/// Same as [`beside`], with a page whose counter is the timeline's own.
 fn own(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let (port, exporter) = host::Device::new().exportable_port(initial).unwrap();
     let signalled = Timeline::new("signalled", initial, |_| Ok([port].into_iter().collect()));
@@ -57,107 +54,6 @@ fn gated(queue: &host::Queue, line: &Timeline, value: u64) -> Sender<()> {
     };
     queue.submit(&[], job, &[line.signal_at(value)]).unwrap();
     go
-}
-
-/// Calls `act` inside a submission's work, so that wakes of the engine run only after it.
-fn without_wakes<T: Send + 'static>(
-    queue: &host::Queue,
-    act: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    let (tell, told) = channel();
-    let work = move |_: &mut host::Recorder| {
-        tell.send(act()).unwrap();
-        Ok(())
-    };
-    queue.submit(&[], work, &[]).unwrap();
-    told.recv().unwrap()
-}
-
-/// P4: the page has a value before the value is visible here, because this process may end at once.
-#[rstest]
-#[case::counter_beside(beside)]
-#[case::own_counter(own)]
-fn the_page_has_a_value_before_it_is_visible(#[case] make: Make) {
-    let _alone = alone();
-    let queue = host::Device::new().queue(QueueKind::Compute, "queue");
-    let queue = queue.unwrap();
-    let (signalled, _heard, counter) = make(0);
-    for value in 1..20 {
-        let (line, page) = (signalled.clone(), counter.clone());
-        let told = without_wakes(&queue, move || {
-            line.signal(value).unwrap();
-            page.value().unwrap()
-        });
-        assert_eq!(told, value);
-    }
-}
-
-/// Same as the test above, for a bridge with a side that other processes have.
-#[test]
-fn the_page_has_a_value_of_a_bridge_before_it_is_visible() {
-    let _alone = alone();
-    let device = host::Device::new();
-    let (page, exporter) = device.exportable_port(0).unwrap();
-    let counter = exporter.counter();
-    let sides = [Ok(page), host::Device::new().port(0), device.port(0)];
-    let sides = Timeline::bridged_as("bridge", 0, sides, |at, side| {
-        if at == 0 {
-            side.publish(counter.clone(), Page::Own).unwrap();
-        }
-        Ok(())
-    });
-    let sides = sides.unwrap();
-    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
-    for value in (1..60).step_by(3) {
-        let (side, told) = (sides[1].clone(), counter.clone());
-        let told = without_wakes(&queue, move || {
-            side.signal(value).unwrap();
-            told.value().unwrap()
-        });
-        assert_eq!(told, value);
-        // Another side signals the next value, and then the side of the page.
-        let (waits, signals) = ([sides[2].at(value)], [sides[2].signal_at(value + 1)]);
-        queue.submit(&waits, |_| Ok(()), &signals).unwrap();
-        sides[0].at(value + 1).wait(LONG).unwrap();
-        sides[0].signal(value + 2).unwrap();
-        for side in &sides {
-            side.at(value + 2).wait(LONG).unwrap();
-        }
-    }
-}
-
-/// Two sides of a bridge reach the same value through different queues, so the bridge fails.
-///
-/// It also fails if one of the values was already signalled ahead on the page.
-#[test]
-fn sides_that_signal_independently_fail_the_bridge() {
-    let _alone = alone();
-    let device = host::Device::new();
-    for round in 0..50 {
-        let (page, exporter) = device.exportable_port(0).unwrap();
-        let counter = exporter.counter();
-        let sides = [Ok(page), device.port(0), device.port(0)];
-        let sides = Timeline::bridged_as("bridge", 0, sides, |at, side| {
-            if at == 0 {
-                side.publish(counter.clone(), Page::Own).unwrap();
-            }
-            Ok(())
-        });
-        let sides = sides.unwrap();
-        let [left, right] = [1, 2].map(|at| {
-            let queue = device.queue(QueueKind::Compute, "signals").unwrap();
-            gated(&queue, &sides[at], 1)
-        });
-        std::thread::scope(|scope| {
-            scope.spawn(|| left.send(()).unwrap());
-            scope.spawn(|| right.send(()).unwrap());
-        });
-        let ended = sides[0].at(9).wait(LONG);
-        assert!(
-            matches!(ended, Err(Error::Failed { .. })),
-            "in round {round}: {ended:?}"
-        );
-    }
 }
 
 /// A queue is idle only after the host has made the signals of its submissions.
@@ -193,110 +89,6 @@ fn an_idle_queue_has_no_relayed_signals_left() {
     let refused = second.submit(&[], work, &[other.signal_at(1)]);
     refused.unwrap_err();
     second.idle(LONG).unwrap();
-}
-
-/// A wait for pending ends once the value is pending, and before it is reached.
-#[test]
-fn a_wait_for_pending_ends_before_the_value_is_reached() {
-    let _alone = alone();
-    let device = host::Device::new();
-    let (_, exporter) = device.exportable_port(5).unwrap();
-    let signalled = device.timeline_from("signalled", 5).unwrap();
-    signalled
-        .publish(exporter.counter().clone(), Page::Beside)
-        .unwrap();
-    let heard = imported_at(exporter.export().unwrap(), 5);
-    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
-    for value in (6..300).step_by(3) {
-        let early = heard.at(value).wait_pending(Duration::ZERO);
-        assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
-        std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| heard.at(value).wait_pending(LONG));
-            let go = gated(&queue, &signalled, value);
-            sleeper.join().unwrap().unwrap();
-            assert!(!heard.at(value).is_reached().unwrap());
-            go.send(()).unwrap();
-            heard.at(value).wait(LONG).unwrap();
-        });
-        assert_eq!(heard.value().unwrap(), value);
-    }
-}
-
-#[rstest]
-#[case::counter_beside(beside)]
-#[case::own_counter(own)]
-fn a_failure_is_published_with_its_cause(#[case] make: Make) {
-    let _alone = alone();
-    let (signalled, heard, _) = make(0);
-    signalled.signal(3).unwrap();
-    heard.at(3).wait(LONG).unwrap();
-    std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| heard.at(4).wait(LONG));
-        signalled.fail(Error::work(io::Error::other("the lens is dirty")));
-        let told = sleeper.join().unwrap().unwrap_err().to_string();
-        assert!(told.contains("the lens is dirty"), "{told}");
-    });
-    heard.at(3).wait(LONG).unwrap();
-    let told = heard.at(5).wait_pending(LONG).unwrap_err();
-    assert!(matches!(told, Error::Failed { .. }), "{told:?}");
-}
-
-#[rstest]
-#[case::counter_beside(beside)]
-#[case::own_counter(own)]
-fn the_drop_of_the_last_handle_is_published(#[case] make: Make) {
-    let _alone = alone();
-    let (signalled, heard, _) = make(0);
-    signalled.signal(1).unwrap();
-    drop(signalled);
-    heard.at(1).wait(LONG).unwrap();
-    let told = heard.at(2).wait(LONG).unwrap_err().to_string();
-    assert!(told.contains("last handle"), "{told}");
-}
-
-/// Claimed values are still reached after the last handle is dropped. Higher values end.
-#[test]
-fn claims_outlive_the_last_handle_in_other_processes() {
-    let _alone = alone();
-    let device = host::Device::new();
-    let (_, exporter) = device.exportable_port(0).unwrap();
-    let signalled = device.timeline("signalled").unwrap();
-    signalled
-        .publish(exporter.counter().clone(), Page::Beside)
-        .unwrap();
-    let heard = imported_at(exporter.export().unwrap(), 0);
-    let queue = device.queue(QueueKind::Compute, "signals").unwrap();
-    let first = gated(&queue, &signalled, 7);
-    // Held, so its signal is not pending before the gate's.
-    let gate = device.timeline("gate").unwrap();
-    let waits = [gate.at(1)];
-    queue
-        .submit(&waits, |_| Ok(()), &[signalled.signal_at(9)])
-        .unwrap();
-    drop(signalled);
-    first.send(()).unwrap();
-    heard.at(7).wait(LONG).unwrap();
-    gate.signal(1).unwrap();
-    heard.at(9).wait(LONG).unwrap();
-    let told = heard.at(10).wait(LONG).unwrap_err().to_string();
-    assert!(told.contains("last handle"), "{told}");
-}
-
-/// Only a claim keeps the timeline, and the host makes its signal after the work.
-#[test]
-fn the_end_after_a_relayed_signal_is_published() {
-    let _alone = alone();
-    for _ in 0..50 {
-        let (signalled, heard, _) = own(0);
-        let queue = host::Device::new().queue(QueueKind::Compute, "signals");
-        let queue = queue.unwrap();
-        let go = gated(&queue, &signalled, 1);
-        drop(signalled);
-        go.send(()).unwrap();
-        heard.at(1).wait(LONG).unwrap();
-        let told = heard.at(2).wait(LONG).unwrap_err().to_string();
-        assert!(told.contains("last handle"), "{told}");
-    }
 }
 
 /// The signalling process has died. All processes with the page learn of it.
