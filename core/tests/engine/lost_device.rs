@@ -9,8 +9,6 @@
 //! | a wait is released before the page of the timeline fails | `a_published_timeline_fails_on_its_page_first` |
 //! | signals that other devices owe are made, too | `missing_signals_are_made_in_order` |
 //! | a signal is made before the value below it is reached | `missing_signals_are_made_in_order` |
-//! | a timeline without an owed signal fails | `other_timelines_continue` |
-//! | the loss replaces the first cause | `the_first_cause_stays` |
 //! | the page of a counter replaces the cause in the process of the lost device | `the_page_does_not_replace_the_loss` |
 //! | an error of a check that is no loss counts as one | `another_error_of_a_check_is_no_loss` |
 //! | a claim is owed by every device, although one is named | `a_claim_of_another_device_is_not_owed` |
@@ -337,32 +335,6 @@ fn missing_signals_are_made_in_order(#[case] raw: bool) {
     assert_eq!(semaphore.made(), [(1, 2), (3, 4)]);
 }
 
-/// A timeline to which the lost device owes nothing continues.
-#[test]
-fn other_timelines_continue() {
-    let (working, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&working, &lost);
-    let (paid, paid_semaphore) = shared(&working, &lost);
-    let (unowed, unowed_semaphore) = shared(&working, &lost);
-    let theirs = lost.queue();
-    signal(&theirs, &paid, 1);
-    paid_semaphore.execute(1);
-    signal(&theirs, &line, 1);
-    let ours = working.queue();
-    signal(&ours, &unowed, 1);
-    lost.lose();
-    fails(&line, 1);
-    semaphore.until_made(1);
-    signal(&ours, &paid, 2);
-    paid_semaphore.execute(2);
-    unowed_semaphore.execute(1);
-    for (line, value) in [(&paid, 2), (&unowed, 1)] {
-        line.at(value).wait(LONG).unwrap();
-    }
-    assert_eq!(paid_semaphore.made(), []);
-    assert_eq!(unowed_semaphore.made(), []);
-}
-
 /// A signal of the application's own submission is owed by the device that the application names.
 #[test]
 fn a_claim_of_another_device_is_not_owed() {
@@ -467,19 +439,6 @@ fn another_error_of_a_check_is_no_loss() {
     assert_eq!(semaphore.made(), []);
     semaphore.execute(1);
     line.at(1).wait(LONG).unwrap();
-}
-
-/// A timeline that the application has failed keeps its cause. Its native waits are released.
-#[test]
-fn the_first_cause_stays() {
-    let (working, lost) = (Device::new(), Device::new());
-    let (line, semaphore) = shared(&working, &lost);
-    signal(&lost.queue(), &line, 1);
-    line.fail(Error::work(std::io::Error::other("the lens is dirty")));
-    lost.lose();
-    semaphore.until_made(1);
-    let error = line.at(1).wait(LONG).unwrap_err();
-    assert!(error.to_string().contains("the lens is dirty"), "{error}");
 }
 
 /// A signal that a driver takes after the loss is known is made in its place, too.

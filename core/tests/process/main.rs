@@ -8,6 +8,9 @@ mod counters;
 mod descriptors;
 mod exits;
 mod no_thread;
+#[allow(dead_code, reason = "the engine's tests use all of it")]
+#[path = "../engine/script.rs"]
+mod script;
 #[path = "../engine/words/mod.rs"]
 mod words;
 

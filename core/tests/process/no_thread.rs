@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::words::{Of, Word, Words, queue};
+use crate::script::{Made, Script, Scripted, scripted};
+use crate::words::{Of, Word, Words};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline_core::backend::{
-    Batch, Device as _, Enqueue, Flush, Keep, NoStamp, StandbyThread, Waker,
-};
+use syncline_core::backend::{Batch, Device as _, Keep, StandbyThread};
 use syncline_core::{
     Error, QueueKind, Result, Timeline, WaitMode, error::Object, host, info::DeviceId,
 };
@@ -104,53 +103,28 @@ fn a_host_queue_and_a_descriptor_are_refused_if_no_thread_can_serve_them() {
 }
 
 /// A lent stream that is not ready for as many calls as the number that the test sets.
-struct Lent {
-    home: Of<Self>,
-    busy: Arc<AtomicU64>,
-}
+struct Lent(Arc<AtomicU64>);
 
-impl Enqueue for Lent {
-    type Device = Of<Self>;
-    type Recorder<'a> = ();
-    type Ready<'a> = ();
-    type State = ();
-    type Stamp = NoStamp;
-
-    fn device(&self) -> &Of<Self> {
-        &self.home
-    }
-
-    fn order_domain(&self) -> Option<u64> {
-        Some(1)
-    }
-
-    fn ready(&self) -> Option<()> {
+impl Script for Lent {
+    fn ready(&self) -> bool {
         let busy = |busy: u64| busy.checked_sub(1);
         let taken = self
-            .busy
+            .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, busy);
-        taken.is_err().then_some(())
+        taken.is_err()
     }
 
-    fn record<W>(
+    fn record(
         &self,
-        (): (),
-        (): &mut (),
-        batch: &Batch<'_, Self>,
+        batch: &Batch<'_, Scripted<Self>>,
         _: &mut Keep,
-        work: W,
-    ) -> Result<()>
-    where
-        W: for<'r, 'a> FnOnce(&'r mut ()) -> Result<()>,
-    {
-        work(&mut ())?;
+        _: &mut Vec<Made>,
+        work: &mut dyn FnMut(&mut u64) -> Result<()>,
+    ) -> Result<()> {
+        work(&mut 0)?;
         let word = batch.end.port::<Word>().unwrap();
         word.0.store(batch.end.value(), Ordering::SeqCst);
         Ok(())
-    }
-
-    fn flush(&self, (): &mut (), _: &dyn Fn() -> Waker) -> Flush {
-        Flush::Done
     }
 }
 
@@ -161,12 +135,9 @@ fn an_open_device_goes_on_without_new_threads() {
         return;
     }
     let (words, busy) = (Arc::new(Words::default()), Arc::default());
-    let device = DeviceId::new::<Of<Lent>>();
-    let driver = Lent {
-        home: words.of(device, Arc::default()),
-        busy: Arc::clone(&busy),
-    };
-    let queue = queue("lent", driver);
+    let device = DeviceId::new::<Of<Scripted<Lent>>>();
+    let home = words.of(device, Arc::default());
+    let queue = scripted(home, Lent(Arc::clone(&busy)));
     let value = Arc::new(AtomicU64::new(0));
     let line = words.timeline(device, "line", value.clone());
     let mut claim = line.claim(1).unwrap();
@@ -183,7 +154,7 @@ fn an_open_device_goes_on_without_new_threads() {
     let (ended, notified) = without_threads(|| {
         let ended = [WaitMode::Block, WaitMode::Spin, WaitMode::Adaptive].map(|mode| {
             busy.store(3, Ordering::SeqCst);
-            let sent = queue.submit(&[], |()| Ok(()), &[]).unwrap();
+            let sent = queue.submit(&[], |_| Ok(()), &[]).unwrap();
             let held = sent.is_held();
             let waited = sent.end().wait_with(mode, LONG);
             (held, waited.is_ok())

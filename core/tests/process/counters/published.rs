@@ -14,8 +14,7 @@ use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use super::*;
 
-/// A timeline of the signaller with a page beside it, its import as another process has it, and the
-/// counter of the page.
+/// A timeline with a page beside it, the same timeline in another process, and the page's counter.
 fn beside(initial: u64) -> (Timeline, Timeline, Arc<Counter>) {
     let device = host::Device::new();
     let (_, exporter) = device.exportable_port(initial).unwrap();
