@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
 mod common;
+mod grids;
 mod images;
 mod kernels;
 mod opcodes;
 mod refusals;
-mod wave;

@@ -1,94 +1,9 @@
-//! The demo's kernels, compared with their formula in Rust, and how threads of a grid run.
+//! How threads of a grid run.
 
 use std::sync::atomic::Ordering;
 
 use crate::common::{BASE, Memory, run};
 use syncline_software_ptx::Fault;
-
-const WAVE: &str = include_str!("../../../../../demo/src/compute/wave.ptx");
-
-const WIDTH: u32 = 70;
-const HEIGHT: u32 = 37;
-const CELLS: usize = (WIDTH * HEIGHT) as usize;
-
-/// Numbers that look random.
-fn noise(count: usize, range: i32) -> Vec<i32> {
-    let mut state = 0x1234_5678_u32;
-    let next = |_| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8).cast_signed() % (2 * range) - range
-    };
-    (0..count).map(next).collect()
-}
-
-/// The next field: wave.cu in Rust.
-fn step(prev: &[i32], now: &[i32], emitters: &[[i32; 3]; 3]) -> Vec<i32> {
-    let mut next = vec![0; CELLS];
-    for y in 1..HEIGHT - 1 {
-        for x in 1..WIDTH - 1 {
-            let at = (y * WIDTH + x) as usize;
-            let mut force = 0_i32;
-            for [centre_x, centre_y, amplitude] in emitters {
-                let away = |cell: u32, centre: i32| {
-                    (cell.cast_signed() * 16)
-                        .wrapping_sub(centre)
-                        .clamp(-96, 96)
-                };
-                let (dx, dy) = (away(x, *centre_x), away(y, *centre_y));
-                let bump = (9216 - dx * dx - dy * dy).max(0);
-                force = force.wrapping_add(amplitude.wrapping_mul(bump) >> 16);
-            }
-            let sides = [at - 1, at + 1, at - WIDTH as usize, at + WIDTH as usize];
-            let around = sides
-                .iter()
-                .fold(0_i32, |sum, &side| sum.wrapping_add(now[side]));
-            let curvature = around.wrapping_sub(now[at].wrapping_mul(4));
-            let accel = curvature.wrapping_mul(3).wrapping_add(4) >> 3;
-            let free = now[at].wrapping_mul(2).wrapping_sub(prev[at]);
-            let free = free.wrapping_add(accel).wrapping_add(force);
-            let loss = free.wrapping_add(256) >> 9;
-            next[at] = free.wrapping_sub(loss).clamp(-524_288, 524_288);
-        }
-    }
-    next
-}
-
-fn memory_of(fields: [&[i32]; 2]) -> Memory {
-    let words = fields.concat();
-    Memory::of_words(
-        &words
-            .iter()
-            .map(|word| word.cast_unsigned())
-            .collect::<Vec<_>>(),
-    )
-}
-
-const GRID: [u32; 3] = [WIDTH.div_ceil(16), HEIGHT.div_ceil(16), 1];
-const SECOND: u64 = BASE + 4 * CELLS as u64;
-
-#[test]
-fn step_is_the_formula_of_the_demo() {
-    let emitters = [[300, 200, 90_000], [700, 450, -70_000], [-50, 20, i32::MAX]];
-    for range in [1 << 10, 1 << 19, 1 << 22] {
-        let (prev, now) = (noise(CELLS, range), noise(CELLS + 7, range).split_off(7));
-        let memory = memory_of([&prev, &now]);
-        let mut values = vec![BASE, SECOND, WIDTH.into(), HEIGHT.into()];
-        values.extend(
-            emitters
-                .iter()
-                .flatten()
-                .map(|&word| i64::from(word).cast_unsigned()),
-        );
-        run(WAVE, "step", GRID, [16, 16, 1], &values, &memory).unwrap();
-        let words: Vec<i32> = memory
-            .words()
-            .iter()
-            .map(|word| word.cast_signed())
-            .collect();
-        assert_eq!(words[..CELLS], step(&prev, &now, &emitters));
-        assert_eq!(words[CELLS..], now);
-    }
-}
 
 /// A module for one kernel with a parameter `to`, whose address is in `%to`.
 fn kernel(body: &str) -> String {
