@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::script::{Made, Script, Scripted, scripted};
+use crate::until;
 use crate::words::{Of, Words};
 use rstest::rstest;
 use syncline_core::backend::{Batch, Device as _, InFlightBudget, Keep, SubmissionQueue};
@@ -119,14 +120,6 @@ impl One {
 
     fn handed(&self) -> u64 {
         self.handed.load(Ordering::SeqCst)
-    }
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LONG, "{what}");
-        std::thread::yield_now();
     }
 }
 

@@ -10,8 +10,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
+use syncline_core::backend::{Attachment, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::{Error, QueueKind, Result, Timeline, WaitMode, host, info::DeviceId};
+
+use crate::words::Word;
 
 const LONG: Duration = Duration::from_secs(10);
 /// After this time a waiting thread sleeps or is in `watch`.
@@ -37,9 +39,9 @@ struct State {
 }
 
 impl Driver {
-    fn timeline(self: &Arc<Self>, label: &str, outside: bool) -> (Timeline, Arc<Counter>) {
-        let counter = Arc::new(Counter(AtomicU64::new(0)));
-        let port = At(counter.clone());
+    fn timeline(self: &Arc<Self>, label: &str, outside: bool) -> (Timeline, Arc<AtomicU64>) {
+        let counter = Arc::<AtomicU64>::default();
+        let port = Word(counter.clone());
         let line = Timeline::new(label, 0, |_| {
             let attachment = Attachment::new(DeviceId::new::<()>(), 0, port)
                 .watched_by(self.clone())
@@ -50,9 +52,9 @@ impl Driver {
     }
 
     /// Sets `counter` to `value`, as the driver does.
-    fn execute(&self, counter: &Counter, value: u64) {
+    fn execute(&self, counter: &AtomicU64, value: u64) {
         let _state = self.state.lock().unwrap();
-        counter.0.store(value, Ordering::SeqCst);
+        counter.store(value, Ordering::SeqCst);
         self.changed.notify_all();
     }
 
@@ -122,21 +124,6 @@ impl Watch for Driver {
 
     fn lends(&self) -> bool {
         true
-    }
-}
-
-struct Counter(AtomicU64);
-
-struct At(Arc<Counter>);
-
-impl Port for At {
-    fn poll(&self) -> Result<Option<u64>> {
-        Ok(Some(self.0.0.load(Ordering::SeqCst)))
-    }
-
-    fn signal(&self, value: u64, _: ByEngine<'_>) -> Result<()> {
-        self.0.0.store(value, Ordering::SeqCst);
-        Ok(())
     }
 }
 

@@ -34,6 +34,7 @@ use syncline_core::internal::Page;
 use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};
 
 use crate::script::{Script, Scripted, scripted};
+use crate::until;
 use crate::words::{Of, Word, Words};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -104,11 +105,9 @@ impl Device {
     }
 
     fn until_a_check_has_begun(&self) {
-        let start = Instant::now();
-        while !self.checks.lock().unwrap().begun {
-            assert!(start.elapsed() < LONG, "the device is not checked");
-            std::thread::yield_now();
-        }
+        until("the device is not checked", || {
+            self.checks.lock().unwrap().begun
+        });
     }
 
     /// Waits for the test, and then a little longer, so that the test acts during the check.
@@ -183,11 +182,7 @@ impl Semaphore {
     }
 
     fn until_made(&self, count: usize) {
-        let start = Instant::now();
-        while self.made().len() < count {
-            assert!(start.elapsed() < LONG, "made only {:?}", self.made());
-            std::thread::yield_now();
-        }
+        until("too few are made", || self.made().len() >= count);
     }
 }
 
@@ -431,11 +426,9 @@ fn another_error_of_a_check_is_no_loss() {
     let (line, semaphore) = shared(&working, &lost);
     signal(&lost.queue(), &line, 1);
     lost.be_short_of_memory();
-    let start = Instant::now();
-    while lost.checked.load(Ordering::SeqCst) < 3 {
-        assert!(start.elapsed() < LONG, "the device is not checked again");
-        std::thread::yield_now();
-    }
+    until("the device is not checked again", || {
+        lost.checked.load(Ordering::SeqCst) >= 3
+    });
     assert_eq!(semaphore.made(), []);
     semaphore.execute(1);
     line.at(1).wait(LONG).unwrap();
@@ -510,11 +503,7 @@ fn the_dependents_of_finished_work_are_dropped_by_the_next_submissions() {
         queue.submit(&[], |_| Ok(()), &[]).unwrap();
         let left = DEPENDENTS.saturating_sub(dropped * AT_A_TIME);
         // A watching thread may have a timeline for a moment.
-        let start = Instant::now();
-        while kept() > left {
-            assert!(start.elapsed() < LONG, "{} kept, not {left}", kept());
-            std::thread::yield_now();
-        }
+        until("too many are kept", || kept() <= left);
         assert_eq!(kept(), left);
     }
 }

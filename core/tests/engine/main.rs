@@ -20,3 +20,12 @@ mod trace;
 mod unused;
 mod watching;
 mod words;
+
+/// Waits until `done` is true, for 20 seconds at most.
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !done() {
+        assert!(start.elapsed().as_secs() < 20, "{what}");
+        std::thread::yield_now();
+    }
+}

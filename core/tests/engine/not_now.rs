@@ -4,9 +4,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::script::{Made, Script, Scripted, Time, scripted};
+use crate::until;
 use crate::words::{Of, Word, Words};
 use syncline_core::backend::{Batch, Keep, SubmissionQueue};
 use syncline_core::{Error, Result, host, info::DeviceId};
@@ -100,14 +101,6 @@ fn setup() -> Setup {
         driver,
         words,
         device,
-    }
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LONG, "{what}");
-        std::thread::yield_now();
     }
 }
 

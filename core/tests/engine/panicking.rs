@@ -17,6 +17,7 @@ use rstest::rstest;
 use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _, Watch, Watcher};
 use syncline_core::{Error, QueueKind, Result, Timeline, host, info::DeviceId};
 
+use crate::until;
 use crate::words::Words;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -281,14 +282,6 @@ impl Drop for Bomb {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
         panic!("dropped");
-    }
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LONG, "{what}");
-        thread::yield_now();
     }
 }
 
