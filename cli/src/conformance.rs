@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use syncline_conformance::cases::merged::{current, is_named};
 use syncline_conformance::inventory::{Devices, cases};
 use syncline_conformance::report::{Ending, Exception, Record, Report, exceptions};
 use syncline_conformance::{Runner, Settings, Suite as _};
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// index stands for the device with this index
     #[arg(long)]
     device: Option<String>,
-    /// Only cases whose name contains this, or that show this rule
+    /// Only cases whose name, or former name, contains this, or that show this rule
     #[arg(long)]
     filter: Option<String>,
     /// Run all cases this often, each until it does not pass
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let mut cases = cases();
     if let Some(wanted) = &args.filter {
-        cases.retain(|case| case.id.contains(wanted) || case.rules.contains(&wanted.as_str()));
+        cases.retain(|case| is_named(case.id, wanted) || case.rules.contains(&wanted.as_str()));
         if cases.is_empty() {
             return Err(Failure::Words(format!(
                 "no case and no rule matches \"{wanted}\"; --list shows them"
@@ -243,7 +244,7 @@ impl Baseline {
             let is_subject =
                 report.has_backends_of(subject) || !whole && subject.to_lowercase().contains(&part);
             let is_case = args.filter.as_deref().is_none_or(|wanted| {
-                id.contains(wanted) || rules.iter().any(|rule| rule == wanted)
+                is_named(current(id), wanted) || rules.iter().any(|rule| rule == wanted)
             });
             let is_chosen = is_subject && is_case;
             compared.set(compared.get() || is_chosen);

@@ -35,6 +35,7 @@ pub mod counters;
 pub mod devices;
 #[cfg(feature = "vulkan")]
 pub mod handles;
+pub mod merged;
 pub mod processes;
 pub mod sharing;
 #[cfg(feature = "cuda")]

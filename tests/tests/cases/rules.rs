@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use syncline_conformance::cases::merged;
+
 const CONTRACT: &str = include_str!("../../../docs/contract.md");
 
 /// Returns the ids that the contract states: `- **T1** …`.
@@ -69,6 +71,13 @@ fn case_ids_are_unique() {
     let mut ids = BTreeSet::new();
     for case in syncline_conformance::inventory::cases() {
         assert!(ids.insert(case.id), "{} stands twice", case.id);
+    }
+    for id in merged::former() {
+        let current = merged::current(id);
+        // Some cases need a backend that may not be built in.
+        let is_built = cfg!(all(feature = "cuda", feature = "vulkan"));
+        assert!(!is_built || ids.contains(current), "{current} is no case");
+        assert!(ids.insert(id), "{id} stands twice");
     }
 }
 
