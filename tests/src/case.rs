@@ -92,26 +92,61 @@ impl From<syncline::Error> for Stop {
     }
 }
 
-/// Fails the case unless `$condition` holds.
+/// Fails a case at the line of its check.
+#[track_caller]
+pub(crate) fn wrong<T>(what: impl fmt::Display, why: fmt::Arguments<'_>) -> Result<T, Stop> {
+    let at = std::panic::Location::caller();
+    let colon = if why.as_str() == Some("") { "" } else { ": " };
+    Stop::fail(format!("{why}{colon}{what} ({}:{})", at.file(), at.line()))
+}
+
+/// Fails the case unless `$condition` holds. What follows it says why, or in which round.
 macro_rules! check {
+    ($condition:expr) => {
+        $crate::case::check!($condition, "")
+    };
     ($condition:expr, $($why:tt)+) => {
         if !$condition {
-            return $crate::case::Stop::fail(format!($($why)+));
+            let what = concat!("not ", stringify!($condition));
+            return $crate::case::wrong(what, format_args!($($why)+));
         }
     };
 }
 
-/// Fails the case unless `$result` is an error of the given shape.
+/// Fails the case unless `$found` equals `$expected`. What follows says why, or in which round.
+macro_rules! check_eq {
+    ($found:expr, $expected:expr) => {
+        $crate::case::check_eq!($found, $expected, "")
+    };
+    ($found:expr, $expected:expr, $($why:tt)+) => {
+        match (&$found, &$expected) {
+            (found, expected) => {
+                if *found != *expected {
+                    let name = stringify!($found);
+                    let what = format!("{name} is {found:?} instead of {expected:?}");
+                    return $crate::case::wrong(what, format_args!($($why)+));
+                }
+            }
+        }
+    };
+}
+
+/// Fails the case unless `$result` is an error of the given shape, or of the variant `$kind`.
 macro_rules! check_error {
+    ($result:expr, $kind:ident) => {
+        $crate::case::check_error!($result, ::syncline::Error::$kind { .. })
+    };
     ($result:expr, $shape:pat $(if $guard:expr)?) => {
         match $result {
             Err($shape) $(if $guard)? => {}
-            Err(other) => return $crate::case::Stop::fail(format!(
-                "expected {}, but the error is: {other}", stringify!($shape)
-            )),
-            Ok(_) => return $crate::case::Stop::fail(format!(
-                "expected {}, but the call succeeded", stringify!($shape)
-            )),
+            Err(other) => {
+                let what = concat!("an error that is not ", stringify!($shape));
+                return $crate::case::wrong(what, format_args!("{other}"));
+            }
+            Ok(_) => {
+                let what = concat!("success instead of ", stringify!($shape));
+                return $crate::case::wrong(what, format_args!(""));
+            }
         }
     };
 }
@@ -155,4 +190,4 @@ macro_rules! equipped_cases {
     };
 }
 
-pub(crate) use {cases, check, check_error, equipped_cases, run_of};
+pub(crate) use {cases, check, check_eq, check_error, equipped_cases, run_of};

@@ -1,5 +1,10 @@
 //! The interface of a device under test: some neutral work, and everything that a user does.
 
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "the errors are those of the method that a hook forwards to"
+)]
+
 use std::any::Any;
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -8,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::backend::{Device, Held, Port, Queue, Submitted};
-use syncline::clock::{Clock, Elapsed, Estimate, Sampled, Time};
+use syncline::clock::{Clock, Elapsed, Estimate, Time};
 use syncline::{
     Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
     WaitMode,
@@ -126,9 +131,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     // --- What a user does, in the library's words ---------------------------------------------
 
     /// [`Device::queue`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn queue(&self, kind: QueueKind, label: &str) -> Result<QueueOf<Self>> {
         self.device().queue(kind, label)
     }
@@ -142,130 +144,57 @@ pub trait Subject: Clone + Send + Sync + 'static {
         }
     }
 
-    /// [`Device::clocked_fence`].
-    ///
-    /// # Errors
-    /// Same errors.
-    fn clocked_fence(&self, label: &str) -> Result<Fence> {
-        self.device().clocked_fence(label)
-    }
-
     /// [`Device::clocked_timeline_from`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn clocked_timeline(&self, label: &str, initial: u64) -> Result<Timeline> {
         self.device().clocked_timeline_from(label, initial)
     }
 
-    /// [`Timeline::clocked`], for a timeline of [`Subject::timeline_with`].
-    ///
-    /// # Errors
-    /// Same errors. Also those of [`Device::clock`] for each device that has a port of it.
-    fn clocked_timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
-        let line = self.timeline_with(other, label, initial)?;
-        let mut clocks = Vec::new();
-        for id in line.devices() {
-            let both = [self.device(), other.device()];
-            if let Some(device) = both.into_iter().find(|device| device.id() == id) {
-                clocks.push((id, device.clock()?));
-            }
-        }
-        line.clocked(clocks)
-    }
-
     /// [`Point::time`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn point_time(&self, point: Point<'_>) -> Result<Time> {
         point.time()
     }
 
-    /// [`Device::clock`].
-    ///
-    /// # Errors
-    /// Same errors.
-    fn clock(&self) -> Result<Clock> {
-        self.device().clock()
-    }
-
-    /// [`Clock::sample`].
-    ///
-    /// # Errors
-    /// Same errors.
-    fn sample(&self, clock: &Clock) -> Result<Sampled> {
-        clock.sample()
+    /// [`Device::clocked_fence`].
+    fn clocked_fence(&self, label: &str) -> Result<Fence> {
+        self.device().clocked_fence(label)
     }
 
     /// [`Clock::to_host`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn to_host(&self, clock: &Clock, device: i64) -> Result<Estimate> {
         clock.to_host(device)
     }
 
     /// [`Time::to_host`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn time_to_host(&self, time: &Time) -> Result<Estimate> {
         time.to_host()
     }
 
     /// [`Clock::to_device`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn to_device(&self, clock: &Clock, host: i64) -> Result<Estimate> {
         clock.to_device(host)
     }
 
     /// [`Fence::time`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn time(&self, fence: &Fence) -> Result<Time> {
         fence.time()
     }
 
     /// [`Time::since`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn since(&self, start: &Time, end: &Time) -> Result<Elapsed> {
         end.since(start)
     }
 
-    /// [`Stopwatch::between`] this device and `to`.
-    ///
-    /// # Errors
-    /// Same errors.
-    fn stopwatch(&self, to: &Self, label: &str) -> Result<Stopwatch> {
-        Stopwatch::between(self.device(), to.device(), label)
-    }
-
     /// [`Stopwatch::start`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn start(&self, stopwatch: &Stopwatch, queue: &QueueOf<Self>) -> Result<()> {
         stopwatch.start(queue)
     }
 
     /// [`Stopwatch::stop`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn stop(&self, stopwatch: &Stopwatch, queue: &QueueOf<Self>) -> Result<()> {
         stopwatch.stop(queue)
     }
 
     /// [`Stopwatch::time`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn time_submission<'q, W>(
         &self,
         stopwatch: &Stopwatch,
@@ -281,17 +210,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Stopwatch::elapsed`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn stopwatch_elapsed(&self, stopwatch: &Stopwatch) -> Result<Elapsed> {
         stopwatch.elapsed()
     }
 
     /// [`Stopwatch::wait`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_stopwatch(&self, stopwatch: &Stopwatch, timeout: Duration) -> Result<Elapsed> {
         stopwatch.wait(timeout)
     }
@@ -307,9 +230,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Timeline::value`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn value(&self, of: &Timeline) -> Result<u64> {
         of.value()
     }
@@ -320,9 +240,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Timeline::signal`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn signal(&self, of: &Timeline, value: u64) -> Result<()> {
         of.signal(value)
     }
@@ -333,9 +250,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Timeline::claim`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn claim(&self, of: &Timeline, value: u64, own_wait: u64) -> Result<Claim> {
         of.claim_after(value, own_wait)
     }
@@ -346,41 +260,26 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Timeline::signalled_by_others`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn signalled_by_others(&self, of: &Timeline, value: u64) -> Result<()> {
         of.signalled_by_others(value)
     }
 
     /// [`Point::is_reached`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn is_reached(&self, point: Point<'_>) -> Result<bool> {
         point.is_reached()
     }
 
     /// [`Point::is_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn is_pending(&self, point: Point<'_>) -> Result<bool> {
         point.is_pending()
     }
 
     /// [`Point::require_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn require_pending(&self, point: Point<'_>) -> Result<()> {
         point.require_pending()
     }
 
     /// [`Point::notify`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn notify(
         &self,
         point: Point<'_>,
@@ -389,46 +288,22 @@ pub trait Subject: Clone + Send + Sync + 'static {
         point.notify(eventfd)
     }
 
-    /// [`Point::notify_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
-    fn notify_pending(
-        &self,
-        point: Point<'_>,
-        eventfd: OwnedFd,
-    ) -> Result<Notification, Rejected<OwnedFd>> {
-        point.notify_pending(eventfd)
-    }
-
     /// [`Point::wait_with`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait(&self, point: Point<'_>, mode: WaitMode, timeout: Duration) -> Result<()> {
         point.wait_with(mode, timeout)
     }
 
     /// [`Point::wait_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_pending(&self, point: Point<'_>, timeout: Duration) -> Result<()> {
         point.wait_pending(timeout)
     }
 
     /// [`syncline::wait_all`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_all(&self, points: &[Point<'_>], timeout: Duration) -> Result<()> {
         syncline::wait_all(points, timeout)
     }
 
     /// [`syncline::wait_any`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_any(&self, points: &[Point<'_>], timeout: Duration) -> Result<usize> {
         syncline::wait_any(points, timeout)
     }
@@ -454,9 +329,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Queue::submit`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn submit<'q, W>(
         &self,
         queue: &'q QueueOf<Self>,
@@ -471,9 +343,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Submitted::wait_submitted`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_submitted(&self, submitted: Submitted<'_>, timeout: Duration) -> Result<()> {
         submitted.wait_submitted(timeout)
     }
@@ -484,17 +353,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Queue::record`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn record(&self, queue: &QueueOf<Self>, fence: &Fence) -> Result<()> {
         queue.record(fence)
     }
 
     /// [`Queue::wait`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_on(&self, queue: &QueueOf<Self>, fence: &Fence) -> Result<()> {
         queue.wait(fence)
     }
@@ -510,57 +373,36 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
 
     /// [`Queue::idle`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn idle(&self, queue: &QueueOf<Self>, timeout: Duration) -> Result<()> {
         queue.idle(timeout)
     }
 
     /// [`Queue::settle`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn settle(&self, queue: &QueueOf<Self>, timeout: Duration) -> Result<()> {
         queue.settle(timeout)
     }
 
     /// [`Fence::point`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn fence_point(&self, fence: &Fence) -> Result<KeptPoint> {
         fence.point()
     }
 
     /// [`Fence::is_complete`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn is_complete(&self, fence: &Fence) -> Result<bool> {
         fence.is_complete()
     }
 
     /// [`Fence::wait_with`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn wait_fence(&self, fence: &Fence, mode: WaitMode, timeout: Duration) -> Result<()> {
         fence.wait_with(mode, timeout)
     }
 
     /// [`Fence::elapsed_since`].
-    ///
-    /// # Errors
-    /// Same errors.
     fn elapsed(&self, start: &Fence, end: &Fence) -> Result<i64> {
         end.elapsed_since(start)
     }
 
     /// [`host::Device::import_descriptor`](syncline::host::Device::import_descriptor).
-    ///
-    /// # Errors
-    /// Same errors.
     fn import_descriptor(
         &self,
         descriptor: Option<OwnedFd>,

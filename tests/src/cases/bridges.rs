@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use syncline::{Error, QueueKind, Timeline as Library};
 
-use super::{DELAY, cause, is_filled};
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
+use crate::cases::{DELAY, cause, filled};
 use crate::footprint::grows_nothing;
 use crate::subject::RecorderOf;
 use crate::user::{Device, Timeline};
@@ -51,11 +51,7 @@ fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
     for round in 0..40 {
         let value = 6 + 2 * round;
         let written = 1000 + value as u32;
-        other.submit(
-            &[there.at(value)],
-            |_| Ok(()),
-            &[there.signal_at(value + 1)],
-        )?;
+        other.submit_empty(&[there.at(value)], &[there.signal_at(value + 1)])?;
         check!(!there.at(value).is_reached()?, "{value} came by itself");
         // Delayed in some rounds, so that a value which comes over too early is detected.
         let late = if round % 10 == 3 {
@@ -72,10 +68,7 @@ fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
         };
         one.submit(&[here.at(value - 1)], work, &[here.signal_at(value)])?;
         there.at(value).wait(patience())?;
-        check!(
-            is_filled::<S>(&memory, written),
-            "{value} came over before what it was to follow"
-        );
+        filled::<S>(&memory, written, format_args!("value {value}"))?;
         here.at(value + 1).wait(patience())?;
     }
     for line in [&here, &there] {
@@ -87,7 +80,7 @@ fn both_ways<S: Subject>(world: &World<S>) -> Verdict {
 fn from_the_host<S: Subject>(world: &World<S>) -> Verdict {
     let [here, there] = pair(world, 0)?;
     let other = world.right.queue(QueueKind::Compute, "other")?;
-    other.submit(&[there.at(3)], |_| Ok(()), &[])?;
+    other.submit_empty(&[there.at(3)], &[])?;
     here.signal(1)?;
     there.at(1).wait(patience())?;
     there.signal(2)?;
@@ -113,7 +106,7 @@ fn failure<S: Subject>(world: &World<S>) -> Verdict {
         };
         let behind = side.timeline("behind")?;
         let queue = side.queue(QueueKind::Compute, "waits")?;
-        queue.submit(&[other.at(2)], |_| Ok(()), &[behind.signal_at(1)])?;
+        queue.submit_empty(&[other.at(2)], &[behind.signal_at(1)])?;
         failing.signal(1)?;
         failing.fail(cause("it broke"));
         for line in [failing, other, &behind] {
@@ -127,11 +120,7 @@ fn failure<S: Subject>(world: &World<S>) -> Verdict {
         }
         // Reached values stay reached, on both sides.
         other.at(1).wait(patience())?;
-        check!(
-            other.frozen_value() == 1,
-            "frozen at {}",
-            other.frozen_value()
-        );
+        check_eq!(other.frozen_value(), 1);
     }
     Ok(())
 }
@@ -144,8 +133,8 @@ fn twice<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.left.timeline("gate")?;
     let one = world.left.queue(QueueKind::Compute, "one")?;
     let other = world.right.queue(QueueKind::Compute, "other")?;
-    one.submit(&[gate.at(1)], |_| Ok(()), &[here.signal_at(2)])?;
-    other.submit(&[], |_| Ok(()), &[there.signal_at(1)])?;
+    one.submit_empty(&[gate.at(1)], &[here.signal_at(2)])?;
+    other.signal(&there, 1)?;
     for line in [&here, &there] {
         let ended = line.at(3).wait(patience());
         let Err(Error::Failed { cause, .. }) = &ended else {
@@ -177,20 +166,13 @@ fn many<S: Subject>(world: &World<S>) -> Verdict {
     let last = 100 + 4 * lines.len() as u64;
     for value in 102..=last {
         let at = value as usize % lines.len();
-        queues[at].submit(
-            &[lines[at].at(value - 1)],
-            |_| Ok(()),
-            &[lines[at].signal_at(value)],
-        )?;
+        queues[at].submit_empty(&[lines[at].at(value - 1)], &[lines[at].signal_at(value)])?;
     }
     lines[0].signal(101)?;
     for line in &lines {
         line.at(last).wait(patience())?;
     }
-    check_error!(
-        Library::bridged("alone", 0, [left.port(0)]),
-        Error::Unsupported { .. }
-    );
+    check_error!(Library::bridged("alone", 0, [left.port(0)]), Unsupported);
     Ok(())
 }
 
@@ -201,15 +183,12 @@ fn says<S: Subject>(world: &World<S>) -> Verdict {
         .bridge()
         .map(syncline::error::Object::id)
         .collect();
-    check!(
-        sides == [here.library().object().id(), there.library().object().id()],
-        "it is said to lead to {sides:?}"
+    check_eq!(
+        sides,
+        [here.library().object().id(), there.library().object().id()]
     );
     let plain = world.left.timeline("plain")?;
-    check!(
-        plain.library().bridge().next().is_none(),
-        "a plain timeline poses as a bridge"
-    );
+    check!(plain.library().bridge().next().is_none());
     // Neither side has the other's native object.
     for (line, other) in [(&here, &world.right), (&there, &world.left)] {
         let natively = line.devices().any(|device| device == other.id());
@@ -226,14 +205,14 @@ fn closing<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.left.timeline("gate")?;
     let one = world.left.queue(QueueKind::Compute, "one")?;
     let other = world.right.queue(QueueKind::Compute, "other")?;
-    other.submit(&[there.at(1)], |_| Ok(()), &[there.signal_at(2)])?;
-    one.submit(&[gate.at(1)], |_| Ok(()), &[here.signal_at(1)])?;
-    one.submit(&[here.at(2)], |_| Ok(()), &[here.signal_at(3)])?;
+    other.submit_empty(&[there.at(1)], &[there.signal_at(2)])?;
+    one.submit_empty(&[gate.at(1)], &[here.signal_at(1)])?;
+    one.submit_empty(&[here.at(2)], &[here.signal_at(3)])?;
     let (last, beyond) = (there.at(3).keep(), there.at(4).keep());
     drop(here);
     check!(!there.at(1).is_reached()?, "1 came by itself");
     // The other side can still signal.
-    check_error!(beyond.point().wait(Duration::ZERO), Error::TimedOut { .. });
+    check_error!(beyond.point().wait(Duration::ZERO), TimedOut);
     drop(there);
     check!(!last.point().is_reached()?, "3 came by itself");
     gate.signal(1)?;
@@ -254,7 +233,7 @@ fn leftovers<S: Subject>(world: &World<S>) -> Verdict {
     grows_nothing(|| {
         for ending in 0..3 {
             let [here, there] = pair(world, 0)?;
-            one.submit(&[here.at(1)], |_| Ok(()), &[here.signal_at(2)])?;
+            one.submit_empty(&[here.at(1)], &[here.signal_at(2)])?;
             match ending {
                 0 => there.signal(1)?,
                 1 => there.fail(cause("it broke")),
@@ -279,8 +258,8 @@ fn circle<S: Subject>(world: &World<S>) -> Verdict {
         let back = world.left.timeline("back")?;
         let one = world.left.queue(QueueKind::Compute, "one")?;
         let other = world.right.queue(QueueKind::Compute, "other")?;
-        one.submit(&[back.at(1)], |_| Ok(()), &[here.signal_at(1)])?;
-        other.submit(&[there.at(1)], |_| Ok(()), &[back.signal_at(1)])?;
+        one.submit_empty(&[back.at(1)], &[here.signal_at(1)])?;
+        other.submit_empty(&[there.at(1)], &[back.signal_at(1)])?;
         match back.at(1).wait(Duration::ZERO) {
             Err(Error::TimedOut { blockers, .. }) => {
                 let said = blockers.to_string();

@@ -11,47 +11,22 @@ use std::time::{Duration, Instant};
 use syncline::cuda::{self, sys};
 use syncline::{Buffer, Device, Error, Queue, QueueKind, Recorder, host};
 
-use super::{DELAY, LONG_DELAY, WORDS};
-use crate::case::{Case, Stop, Verdict, check, check_error};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::{DELAY, LONG_DELAY, WORDS, copying, filled};
 use crate::user;
 use crate::workload::Equipped;
-use crate::{Subject, World, patience};
+use crate::{World, patience};
 
-/// The cases of this family. They need a CUDA device on the left.
-#[must_use]
-pub fn cases() -> Vec<Case<Equipped>> {
-    let case = |id, rules, run| Case { id, rules, run };
-    vec![
-        case(
-            "capture.fence_belongs_to_the_graph",
-            &["F7", "E5"],
-            fence_belongs,
-        ),
-        case("capture.wait_becomes_an_edge", &["F7"], edge),
-        case(
-            "capture.timelines_are_refused_unharmed",
-            &["F7", "Q5"],
-            timelines,
-        ),
-        case(
-            "capture.valid_again_after_a_new_record",
-            &["F7", "F2"],
-            valid_again,
-        ),
-        case("capture.queries_do_not_break_it", &["F7", "F3"], queries),
-        case("capture.each_launch_records", &["F7", "F2"], each_records),
-        case("capture.each_launch_waits", &["F7"], each_waits),
-        case(
-            "capture.a_launch_is_one_submission",
-            &["F7", "Q1"],
-            launches,
-        ),
-        case(
-            "capture.released_meanwhile_goes_after_it",
-            &["F7", "Q2"],
-            released,
-        ),
-    ]
+equipped_cases! {
+    "capture.fence_belongs_to_the_graph": [F7 E5] => fence_belongs;
+    "capture.wait_becomes_an_edge": [F7] => edge;
+    "capture.timelines_are_refused_unharmed": [F7 Q5] => timelines;
+    "capture.valid_again_after_a_new_record": [F7 F2] => valid_again;
+    "capture.queries_do_not_break_it": [F7 F3] => queries;
+    "capture.each_launch_records": [F7 F2] => each_records;
+    "capture.each_launch_waits": [F7] => each_waits;
+    "capture.a_launch_is_one_submission": [F7 Q1] => launches;
+    "capture.released_meanwhile_goes_after_it": [F7 Q2] => released;
 }
 
 /// A wait that must time out.
@@ -79,10 +54,7 @@ pub(super) fn cuda_queue(
 }
 
 pub(super) fn done(call: &str, result: sys::CUresult) -> Verdict {
-    check!(
-        result == sys::CUresult::CUDA_SUCCESS,
-        "{call} returned {result:?}"
-    );
+    check_eq!(result, sys::CUresult::CUDA_SUCCESS, "call {call}");
     Ok(())
 }
 
@@ -291,18 +263,15 @@ fn fence_belongs(world: &World<Equipped>) -> Verdict {
     if let Some(clocked) = &clocked {
         queue.record(clocked)?;
         ask(world, clocked)?;
-        check_error!(clocked.time(), Error::Captured { .. });
-        check_error!(clocked.elapsed_since(clocked), Error::Captured { .. });
+        check_error!(clocked.time(), Captured);
+        check_error!(clocked.elapsed_since(clocked), Captured);
     }
     // The queries have done the capture no harm.
     let graph = capture.end()?;
     ask(world, &fence)?;
     queue.submit(&[], graph.launch(), &[])?;
     queue.idle(patience())?;
-    check!(
-        Equipped::read(&buffer).iter().all(|&word| word == 1),
-        "the graph did not do its work"
-    );
+    filled::<Equipped>(&buffer, 1, "the graph did not do its work")?;
     Ok(())
 }
 
@@ -327,16 +296,17 @@ fn edge(world: &World<Equipped>) -> Verdict {
         stall.hold();
         let line = world.left.timeline("line")?;
         first.submit(&[], graph.launch(), &[line.signal_at(1)])?;
-        check_error!(line.at(1).wait(SHORT), Error::TimedOut { .. });
+        check_error!(line.at(1).wait(SHORT), TimedOut);
         stall.release();
         line.at(1).wait(patience())?;
         // Without the edge the second stream's work comes first, before the stall.
-        check!(
-            Equipped::read(&buffer).iter().all(|&word| word == 2),
-            "the wait became no edge: the other stream's work came first"
-        );
+        filled::<Equipped>(
+            &buffer,
+            2,
+            "the wait became no edge: the other stream's work came first",
+        )?;
     }
-    second.submit(&[], |_| Ok(()), &[])?;
+    second.submit_empty(&[], &[])?;
     second.idle(patience())?;
     first.idle(patience())?;
     Ok(())
@@ -354,12 +324,9 @@ fn timelines(world: &World<Equipped>) -> Verdict {
         (&[line.at(1)][..], &[][..]),
         (&[][..], &[line.signal_at(1)][..]),
     ] {
-        check_error!(
-            queue.submit(waits, |_| Ok(()), signals),
-            Error::Capturing { .. }
-        );
+        check_error!(queue.submit_empty(waits, signals), Capturing);
     }
-    check_error!(queue.wait(&outside), Error::Capturing { .. });
+    check_error!(queue.wait(&outside), Capturing);
     // A fence that was never recorded adds nothing.
     queue.wait(&never)?;
     check!(
@@ -367,7 +334,7 @@ fn timelines(world: &World<Equipped>) -> Verdict {
         "a refused submission left something behind"
     );
     capture.end()?;
-    queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    queue.signal(&line, 1)?;
     line.at(1).wait(patience())?;
     Ok(())
 }
@@ -380,20 +347,17 @@ fn valid_again(world: &World<Equipped>) -> Verdict {
     queue.record(&fence)?;
     capture.end()?;
     for waiting in [&beside, &queue] {
-        check_error!(waiting.wait(&fence), Error::CaptureEnded { .. });
+        check_error!(waiting.wait(&fence), CaptureEnded);
     }
     // The same in a later capture of the stream.
     let capture = Capture::begin(&native)?;
-    check_error!(queue.wait(&fence), Error::CaptureEnded { .. });
+    check_error!(queue.wait(&fence), CaptureEnded);
     capture.end()?;
     ask(world, &fence)?;
     let gate = world.timeline("gate")?;
-    queue.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+    queue.submit_empty(&[gate.at(1)], &[])?;
     queue.record(&fence)?;
-    check!(
-        !fence.is_complete()?,
-        "complete before its queue gets there"
-    );
+    check!(!fence.is_complete()?);
     world.right_queue("right")?.wait(&fence)?;
     gate.signal(1)?;
     fence.wait(patience())?;
@@ -411,24 +375,21 @@ fn queries(world: &World<Equipped>) -> Verdict {
     );
     // Uses each queue once before a capture in the strictest mode, so that it is set up.
     for each in [&beside, &right] {
-        each.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
+        each.submit_empty(&[], &[])?.end().wait(patience())?;
     }
     let place = world.left.fence("place");
     let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
     let capture = Capture::begin_in(&native, mode)?;
     queue.record(&place)?;
     beside.record(&begin)?;
-    beside.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    beside.signal(&line, 1)?;
     beside.record(&end)?;
     beside.record(&fence)?;
-    right.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
+    right.submit_empty(&[line.at(1)], &[line.signal_at(2)])?;
     line.at(2).wait(patience())?;
     fence.wait(patience())?;
     check!(fence.is_complete()?, "not complete after the wait for it");
-    check!(
-        end.elapsed_since(&begin)? >= 0,
-        "time ran backwards during a capture"
-    );
+    check!(end.elapsed_since(&begin)? >= 0);
     world.left.check()?;
     ask(world, &place)?;
     capture.end()?;
@@ -439,29 +400,23 @@ fn each_records(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let right = world.right_queue("right")?;
     let fence = world.left.fence("through");
-    check_error!(
-        native.record_external(fence.library()),
-        Error::Unsupported { .. }
-    );
+    check_error!(native.record_external(fence.library()), Unsupported);
     let stall = Stall::released();
     let capture = Capture::begin(&native)?;
     stall.put_into(capture.stream)?;
     native.record_external(fence.library())?;
-    check_error!(queue.record(&fence), Error::Capturing { .. });
+    check_error!(queue.record(&fence), Capturing);
     let graph = capture.end()?;
     check!(fence.is_complete()?, "not complete before the first launch");
     for _ in 0..3 {
         stall.hold();
         queue.submit(&[], graph.launch(), &[])?;
-        check!(
-            !fence.is_complete()?,
-            "complete before the launch got to its record"
-        );
-        check_error!(fence.wait(SHORT), Error::TimedOut { .. });
+        check!(!fence.is_complete()?);
+        check_error!(fence.wait(SHORT), TimedOut);
         let early = fence.point()?;
         right.wait(&fence)?;
         let waits = right.position().keep();
-        check_error!(waits.point().wait(SHORT), Error::TimedOut { .. });
+        check_error!(waits.point().wait(SHORT), TimedOut);
         stall.release();
         fence.wait(patience())?;
         early.point().wait(patience())?;
@@ -491,48 +446,26 @@ fn each_waits(world: &World<Equipped>) -> Verdict {
     set(capture.stream, &buffer, 7)?;
     let graph = capture.end()?;
     for round in 1..=3 {
-        let cleared = buffer.clone();
-        producer.submit(
-            &[gate.at(round)],
-            move |recorder| Equipped::fill(recorder, &cleared, 1),
-            &[],
-        )?;
+        producer.fill(&[gate.at(round)], &buffer, 1, &[])?;
         producer.record(&fence)?;
-        check!(
-            !fence.is_complete()?,
-            "complete, although its record is still held"
-        );
+        check!(!fence.is_complete()?);
         let point = fence.point()?;
         queue.submit(&[point.point()], graph.launch(), &[])?;
-        check_error!(queue.position().wait(SHORT), Error::TimedOut { .. });
+        check_error!(queue.position().wait(SHORT), TimedOut);
         gate.signal(round)?;
         queue.idle(patience())?;
-        check!(
-            Equipped::read(&buffer).iter().all(|&word| word == 7),
-            "the launch did not wait for the record"
-        );
+        filled::<Equipped>(&buffer, 7, "the launch did not wait for the record")?;
     }
     // The record is with the driver, and nothing but the wait in the graph holds the launch back.
     // Without the wait in the graph, the producer would write last, because it is delayed.
     for delay in [LONG_DELAY, DELAY] {
-        let (device, cleared) = (world.left.clone(), buffer.clone());
-        producer.submit(
-            &[],
-            move |recorder| {
-                device.busy(recorder, delay)?;
-                Equipped::fill(recorder, &cleared, 1)
-            },
-            &[],
-        )?;
+        producer.fill_after(delay, &buffer, 1, &[])?;
         producer.record(&fence)?;
         producer.settle(patience())?;
         queue.submit(&[], graph.launch(), &[])?;
         queue.idle(patience())?;
         producer.idle(patience())?;
-        check!(
-            Equipped::read(&buffer).iter().all(|&word| word == 7),
-            "the wait in the graph did not hold the launch back"
-        );
+        filled::<Equipped>(&buffer, 7, "the wait in the graph is missing")?;
     }
     Ok(())
 }
@@ -553,28 +486,16 @@ fn launches(world: &World<Equipped>) -> Verdict {
     native.record_external(end.library())?;
     let graph = capture.end()?;
     // Without the wait inside the graph, this would overwrite what the graph writes.
-    let (device, to) = (world.left.clone(), buffer.clone());
-    beside.submit(
-        &[],
-        move |recorder| {
-            device.busy(recorder, LONG_DELAY)?;
-            Equipped::fill(recorder, &to, 9)
-        },
-        &[],
-    )?;
+    beside.fill_after(LONG_DELAY, &buffer, 9, &[])?;
     beside.record(&start)?;
     beside.settle(patience())?;
     // The launch is submitted first, and is held like other work.
     let launch = queue.submit(&[line.at(1)], graph.launch(), &[line.signal_at(2)])?;
     check!(launch.is_held(), "launched before what it waits for");
-    let (from, to) = (buffer.clone(), seen.clone());
-    beside.submit(
-        &[line.at(2)],
-        move |recorder| Equipped::copy(recorder, &from, &to),
-        &[line.signal_at(3)],
-    )?;
-    check_error!(line.at(2).wait(SHORT), Error::TimedOut { .. });
-    right.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    let copy = copying::<Equipped>(&buffer, &seen);
+    beside.submit(&[line.at(2)], copy, &[line.signal_at(3)])?;
+    check_error!(line.at(2).wait(SHORT), TimedOut);
+    right.signal(&line, 1)?;
     line.at(2).wait(patience())?;
     check!(
         start.is_complete()? && end.is_complete()?,
@@ -582,11 +503,7 @@ fn launches(world: &World<Equipped>) -> Verdict {
     );
     line.at(3).wait(patience())?;
     for (words, whose) in [(&seen, "the copy behind it"), (&buffer, "its buffer")] {
-        check!(
-            Equipped::read(words).iter().all(|&word| word == 3),
-            "the launch did not take place as a whole, between its waits and its signal: {whose} reads {}",
-            Equipped::read(words)[0]
-        );
+        filled::<Equipped>(words, 3, whose)?;
     }
     queue.idle(patience())?;
     beside.idle(patience())?;
@@ -597,16 +514,12 @@ fn released(world: &World<Equipped>) -> Verdict {
     let (queue, native) = cuda_queue(world, "captured")?;
     let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
     for value in 1..=3 {
-        queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(value)])?;
+        queue.submit_empty(&[gate.at(1)], &[line.signal_at(value)])?;
     }
     let capture = Capture::begin(&native)?;
     gate.signal(1)?;
-    check_error!(line.at(1).wait(SHORT), Error::TimedOut { .. });
-    check!(
-        queue.held().count == 3,
-        "{} of 3 are held during the capture",
-        queue.held().count
-    );
+    check_error!(line.at(1).wait(SHORT), TimedOut);
+    check_eq!(queue.held().count, 3);
     capture.end()?;
     line.at(3).wait(patience())?;
     queue.idle(patience())?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Stop, Verdict, check, note};
+use crate::case::{Stop, Verdict, check, note, wrong};
 use crate::subject::RecorderOf;
 use crate::{Case, Subject, World};
 
@@ -148,6 +148,22 @@ pub(crate) fn copying<S: Subject>(
 /// Whether every word of `buffer` is `value`.
 pub(crate) fn is_filled<S: Subject>(buffer: &S::Buffer, value: u32) -> bool {
     S::read(buffer).iter().all(|&word| word == value)
+}
+
+/// Checks that every word of `buffer` is `value`. `what` is the buffer or its work.
+#[track_caller]
+pub(crate) fn filled<S: Subject>(
+    buffer: &S::Buffer,
+    value: u32,
+    what: impl std::fmt::Display,
+) -> Verdict {
+    match S::read(buffer).into_iter().find(|&word| word != value) {
+        None => Ok(()),
+        Some(word) => wrong(
+            format_args!("{word} instead of {value}"),
+            format_args!("{what}"),
+        ),
+    }
 }
 
 /// Checks that `time` of a device, in nanoseconds, lies between two times of the host.

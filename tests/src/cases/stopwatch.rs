@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use syncline::Error;
 use syncline::clock::Axis;
 
-use super::{DELAY, cause, count, within};
-use crate::case::{Verdict, cases, check, check_error};
+use crate::case::{Verdict, cases, check, check_eq, check_error};
+use crate::cases::{DELAY, cause, count, within};
 use crate::user::Stopwatch;
 use crate::{Subject, World, patience};
 
@@ -29,7 +29,7 @@ fn submission<S: Subject>(world: &World<S>) -> Verdict {
         let busy = device.clone();
         let work = move |recorder: &mut crate::RecorderOf<'_, S>| busy.busy(recorder, DELAY);
         stopwatch.time(&queue, &[opens.at(round)], work, &[line.signal_at(round)])?;
-        check_error!(stopwatch.elapsed(), Error::NotReady { .. });
+        check_error!(stopwatch.elapsed(), NotReady);
         thread::sleep(DELAY * 2);
         let opened = Instant::now();
         opens.signal(round)?;
@@ -57,22 +57,18 @@ fn across<S: Subject>(world: &World<S>) -> Verdict {
     for round in 0..3 {
         let start = Instant::now();
         there.start(&left)?;
-        let busy = world.left.clone();
         let signal = line.signal_at(2 * round + 1);
-        left.submit(&[], move |recorder| busy.busy(recorder, DELAY), &[signal])?;
-        right.submit(&[line.at(2 * round + 1)], |_| Ok(()), &[])?;
+        left.busy(DELAY, &[signal])?;
+        right.submit_empty(&[line.at(2 * round + 1)], &[])?;
         there.stop(&right)?;
         back.start(&right)?;
-        right.submit(&[], |_| Ok(()), &[line.signal_at(2 * round + 2)])?;
-        left.submit(&[line.at(2 * round + 2)], |_| Ok(()), &[])?;
+        right.signal(&line, 2 * round + 2)?;
+        left.submit_empty(&[line.at(2 * round + 2)], &[])?;
         back.stop(&left)?;
         for (stopwatch, least) in [(&there, DELAY / 20), (&back, Duration::ZERO)] {
             let took = stopwatch.wait(patience())?;
             let error = took.error.cast_signed();
-            check!(
-                took.nanoseconds + error >= least.as_nanos() as i64,
-                "{took:?}, where the work in between took {least:?} at least"
-            );
+            check!(took.nanoseconds + error >= least.as_nanos() as i64);
             within(
                 took.nanoseconds.max(error) - error,
                 Duration::ZERO,
@@ -80,12 +76,12 @@ fn across<S: Subject>(world: &World<S>) -> Verdict {
             )?;
             check!(
                 world.is_pair() != (took.axis == Axis::Same),
-                "{took:?} between {left:?} and {right:?}"
+                "left {left:?}, right {right:?}"
             );
         }
     }
     let opens = world.timeline("opens")?;
-    left.submit(&[opens.at(1)], |_| Ok(()), &[])?;
+    left.submit_empty(&[opens.at(1)], &[])?;
     there.start(&left)?;
     there.stop(&right)?;
     right.idle(patience())?;
@@ -103,7 +99,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     let (device, queue) = (&world.left, world.left_queue("timed")?);
     let timed = Stopwatch::between(device, device, "stopwatch")?;
     let nothing = |when: &str| -> Verdict {
-        check_error!(timed.elapsed(), Error::NotRecorded { .. });
+        check_error!(timed.elapsed(), NotRecorded);
         let waited = timed.wait(patience());
         check!(
             matches!(waited, Err(Error::NotRecorded { .. })),
@@ -115,19 +111,16 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     timed.start(&queue)?;
     nothing("not stopped")?;
     timed.stop(&queue)?;
-    check!(
-        timed.wait(patience())?.nanoseconds >= 0,
-        "time ran backwards"
-    );
+    check!(timed.wait(patience())?.nanoseconds >= 0);
     // The next start discards the result.
     timed.start(&queue)?;
     nothing("started again")?;
 
     let opens = world.timeline("opens")?;
-    queue.submit(&[opens.at(1)], |_| Ok(()), &[])?;
+    queue.submit_empty(&[opens.at(1)], &[])?;
     timed.stop(&queue)?;
-    check_error!(timed.elapsed(), Error::NotReady { .. });
-    check_error!(timed.wait(Duration::ZERO), Error::TimedOut { .. });
+    check_error!(timed.elapsed(), NotReady);
+    check_error!(timed.wait(Duration::ZERO), TimedOut);
     opens.signal(1)?;
     timed.wait(patience())?;
 
@@ -136,15 +129,12 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     fails.fail(cause("never"));
     timed.time(&queue, &[fails.at(1)], count::<S>(&ran), &[])?;
     queue.idle(patience())?;
-    check!(
-        ran.load(Ordering::SeqCst) == 0,
-        "work ran behind a wait that failed"
-    );
+    check_eq!(ran.load(Ordering::SeqCst), 0);
 
     if world.is_pair() {
         let right = world.right_queue("right")?;
-        check_error!(timed.start(&right), Error::WrongDevice { .. });
-        check_error!(timed.stop(&right), Error::WrongDevice { .. });
+        check_error!(timed.start(&right), WrongDevice);
+        check_error!(timed.stop(&right), WrongDevice);
     }
     Ok(())
 }

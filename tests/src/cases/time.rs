@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use syncline::{Error, QueueKind, info::QueueFamily};
 
-use super::{DELAY, within};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
+use crate::cases::{DELAY, within};
 use crate::footprint::grows_nothing;
-use crate::user::{Device, Fence, Queue};
+use crate::user::{Device, Fence, Queue, Stall};
 use crate::{Subject, World, patience};
 
 cases! {
@@ -77,16 +77,15 @@ fn ordered<S: Subject>(world: &World<S>) -> Verdict {
         let buffer = device.buffer(64)?;
         let mut fences = Vec::new();
         for nth in 0..STAMPS {
-            let (to, device_work) = (buffer.clone(), device.clone());
             match nth % 4 {
                 0 => {}
-                1 => drop(queue.submit(&[], |_| Ok(()), &[])?),
+                1 => drop(queue.submit_empty(&[], &[])?),
                 2 => {
                     let work = Duration::from_micros(100);
-                    queue.submit(&[], move |r| device_work.busy(r, work), &[])?;
+                    queue.busy(work, &[])?;
                 }
                 _ => {
-                    queue.submit(&[], move |r| S::fill(r, &to, nth as u32), &[])?;
+                    queue.fill(&[], &buffer, nth as u32, &[])?;
                 }
             }
             let fence = device.timed_fence("stamp");
@@ -101,19 +100,13 @@ fn ordered<S: Subject>(world: &World<S>) -> Verdict {
                 pair[0].elapsed_since(&pair[1])?,
             );
             check!(forward >= 0, "time ran {forward} ns along a queue");
-            check!(
-                (forward + back).abs() <= 1000,
-                "{forward} ns forward, {back} ns back"
-            );
+            check!((forward + back).abs() <= 1000);
             sum += forward;
         }
         let whole = fences[STAMPS - 1].elapsed_since(&fences[0])?;
         // Backends with milliseconds in 32 bits round each of them.
         let grain = 1000 * STAMPS as i64;
-        check!(
-            (whole - sum).abs() <= grain,
-            "{whole} ns from first to last, {sum} ns in steps"
-        );
+        check!((whole - sum).abs() <= grain);
         check!(whole > 0, "{STAMPS} stamps and their work took {whole} ns");
     }
     Ok(())
@@ -142,12 +135,12 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
                 let name = late.object();
                 check_error!(to.elapsed_since(from), Error::NotReady { fence, .. } if fence == *name);
             }
-            check_error!(late.elapsed_since(late), Error::NotReady { .. });
+            check_error!(late.elapsed_since(late), NotReady);
             Ok(())
         };
 
         let gate = world.timeline("gate")?;
-        queue.submit(&[gate.at(1)], |_| Ok(()), &[])?;
+        queue.submit_empty(&[gate.at(1)], &[])?;
         let held = stamp("held")?;
         asked(&held)?;
         unchanged("behind a held submission")?;
@@ -161,34 +154,43 @@ fn not_ready<S: Subject>(world: &World<S>) -> Verdict {
         // A query that blocked would hang: this thread releases the stall only later.
         asked(&blocked)?;
         unchanged("while the device stood still")?;
-        let opened = AtomicBool::new(false);
-        thread::scope(|scope| {
-            // A thread queries all the time. The result changes from 'not ready' to a time once.
-            let asking = scope.spawn(|| -> Result<i64, Stop> {
-                let end = Instant::now() + patience();
-                loop {
-                    let was_open = opened.load(Ordering::SeqCst);
-                    match blocked.elapsed_since(&second) {
-                        Err(Error::NotReady { .. }) if Instant::now() < end => thread::yield_now(),
-                        Err(other) => return Stop::fail(format!("asked all the time: {other}")),
-                        Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
-                            return Stop::fail("a time exists although the device is blocked");
-                        }
-                        Ok(time) => return Ok(time),
-                    }
-                }
-            });
-            opened.store(true, Ordering::SeqCst);
-            stall.release()?;
-            blocked.wait(patience())?;
-            let (asked, told) = (join(asking)??, blocked.elapsed_since(&second)?);
-            check!(asked == told, "{asked} ns, and later {told} ns");
-            Ok(())
-        })?;
+        let told = comes_once(&stall, &blocked, || blocked.elapsed_since(&second))?;
+        check_eq!(blocked.elapsed_since(&second)?, told);
         unchanged("at the end")?;
         queue.idle(patience())?;
     }
     Ok(())
+}
+
+/// Releases the device, and returns the time that `ask` gives to a thread that asks all the time.
+///
+/// The answer changes once from 'not ready' to a time, and not before the release.
+pub(super) fn comes_once<S: Subject>(
+    stall: &Stall<S>,
+    late: &Fence<S>,
+    ask: impl Fn() -> syncline::Result<i64> + Sync,
+) -> Result<i64, Stop> {
+    let opened = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let end = Instant::now() + patience();
+            loop {
+                let was_open = opened.load(Ordering::SeqCst);
+                match ask() {
+                    Err(Error::NotReady { .. }) if Instant::now() < end => thread::yield_now(),
+                    Err(other) => return Stop::fail(format!("asked all the time: {other}")),
+                    Ok(_) if !was_open && !opened.load(Ordering::SeqCst) => {
+                        return Stop::fail("a time exists although the device is blocked");
+                    }
+                    Ok(time) => return Ok(time),
+                }
+            }
+        });
+        opened.store(true, Ordering::SeqCst);
+        stall.release()?;
+        late.wait(patience())?;
+        join(asking)?
+    })
 }
 
 /// Every kind of queue writes times if it has valid bits, and states the reason otherwise.
@@ -197,11 +199,7 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
         let can = &device.info().capabilities;
         let fewest = can.queues.iter().map(|family| family.timestamp_bits);
         let fewest = fewest.filter(|&bits| bits > 0).min().unwrap_or(0);
-        check!(
-            can.timestamp_bits == fewest,
-            "{} valid bits, but its queues have {fewest}",
-            can.timestamp_bits
-        );
+        check_eq!(can.timestamp_bits, fewest);
         check!(
             fewest == 0 || ((32..=64).contains(&fewest) && can.timestamp_period_ns > 0.0),
             "{fewest} bits of {} ns",
@@ -219,7 +217,7 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
                 end.wait(patience())?;
                 check!(end.elapsed_since(&begin)? >= 0, "time ran backwards");
             } else {
-                check_error!(begin.elapsed_since(&begin), Error::NotRecorded { .. });
+                check_error!(begin.elapsed_since(&begin), NotRecorded);
             }
             queue.idle(patience())?;
         }

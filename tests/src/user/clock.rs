@@ -33,25 +33,16 @@ impl<S: Subject> Clock<S> {
     }
 
     /// [`syncline::clock::Clock::sample`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn sample(&self) -> Result<Sampled> {
-        self.on.sample(&self.library)
+        self.library.sample()
     }
 
     /// [`syncline::clock::Clock::to_host`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn to_host(&self, device: i64) -> Result<Estimate> {
         self.on.to_host(&self.library, device)
     }
 
     /// [`syncline::clock::Clock::to_device`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn to_device(&self, host: i64) -> Result<Estimate> {
         self.on.to_device(&self.library, host)
     }
@@ -89,17 +80,11 @@ impl<S: Subject> Time<S> {
     }
 
     /// [`syncline::clock::Time::to_host`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn to_host(&self) -> Result<Estimate> {
         self.on.time_to_host(&self.library)
     }
 
     /// [`syncline::clock::Time::since`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn since(&self, start: &Self) -> Result<Elapsed> {
         self.on.since(&start.library, &self.library)
     }

@@ -40,50 +40,32 @@ impl<S: Subject> Fence<S> {
     }
 
     /// [`syncline::Fence::point`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn point(&self) -> Result<KeptPoint<S>> {
         let point = self.on.fence_point(&self.library)?;
         Ok(KeptPoint::new(&self.on, point))
     }
 
     /// [`syncline::Fence::is_complete`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn is_complete(&self) -> Result<bool> {
         self.on.is_complete(&self.library)
     }
 
     /// [`syncline::Fence::wait`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
 
     /// [`syncline::Fence::wait_with`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait_with(&self, mode: WaitMode, timeout: Duration) -> Result<()> {
         self.on.wait_fence(&self.library, mode, timeout)
     }
 
     /// [`syncline::Fence::elapsed_since`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn elapsed_since(&self, start: &Self) -> Result<i64> {
         self.on.elapsed(&start.library, &self.library)
     }
 
     /// [`syncline::Fence::time`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn time(&self) -> Result<Time<S>> {
         let time = self.on.time(&self.library)?;
         Ok(Time::new(&self.on, time))

@@ -15,6 +15,11 @@
 //! | [`wait_all`], [`wait_any`] | the same |
 //! | [`all`], [`any`] | `future::all`, `future::any` |
 
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "the errors are those of the library's method of the same name"
+)]
+
 mod clock;
 mod fence;
 mod queue;

@@ -7,7 +7,7 @@ use syncline::backend::{Held, Queue as _};
 use syncline::{Result, Signal, error::Object};
 
 use super::timeline::library;
-use super::{Fence, Point, Stall};
+use super::{Fence, Point, Stall, Timeline};
 use crate::Subject;
 use crate::subject::{QueueOf, RecorderOf};
 
@@ -57,9 +57,6 @@ impl<S: Subject> Queue<S> {
     }
 
     /// [`syncline::backend::Queue::submit`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn submit<W>(
         &self,
         waits: &[Point<'_, S>],
@@ -100,26 +97,69 @@ impl<S: Subject> Queue<S> {
     /// Submits work that blocks the device until `stall` is released.
     ///
     /// [`Device::stall`](super::Device::stall) says what a case must not do meanwhile.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn block(&self, stall: &Stall<S>) -> Result<Submitted<'_, S>> {
         let latch = stall.latch();
         self.submit(&[], move |recorder| latch.block(recorder), &[])
     }
 
+    /// Submits no work.
+    pub fn submit_empty(
+        &self,
+        waits: &[Point<'_, S>],
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'_, S>> {
+        self.submit(waits, |_| Ok(()), signals)
+    }
+
+    /// Submits nothing but a signal.
+    pub fn signal(&self, line: &Timeline<S>, value: u64) -> Result<Submitted<'_, S>> {
+        self.submit_empty(&[], &[line.signal_at(value)])
+    }
+
+    /// Submits work that fills `buffer`.
+    pub fn fill(
+        &self,
+        waits: &[Point<'_, S>],
+        buffer: &S::Buffer,
+        value: u32,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'_, S>> {
+        let buffer = buffer.clone();
+        self.submit(
+            waits,
+            move |recorder| S::fill(recorder, &buffer, value),
+            signals,
+        )
+    }
+
+    /// Submits work that keeps the device busy for `time`.
+    pub fn busy(&self, time: Duration, signals: &[Signal<'_>]) -> Result<Submitted<'_, S>> {
+        let on = self.on.clone();
+        self.submit(&[], move |recorder| on.busy(recorder, time), signals)
+    }
+
+    /// Submits work that fills `buffer` after the device was busy for `time`.
+    pub fn fill_after(
+        &self,
+        time: Duration,
+        buffer: &S::Buffer,
+        value: u32,
+        signals: &[Signal<'_>],
+    ) -> Result<Submitted<'_, S>> {
+        let (on, buffer) = (self.on.clone(), buffer.clone());
+        let work = move |recorder: &mut RecorderOf<'_, S>| {
+            on.busy(recorder, time)?;
+            S::fill(recorder, &buffer, value)
+        };
+        self.submit(&[], work, signals)
+    }
+
     /// [`syncline::backend::Queue::record`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn record(&self, fence: &Fence<S>) -> Result<()> {
         self.on.record(&self.library, fence.library())
     }
 
     /// [`syncline::backend::Queue::wait`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait(&self, fence: &Fence<S>) -> Result<()> {
         self.on.wait_on(&self.library, fence.library())
     }
@@ -142,17 +182,11 @@ impl<S: Subject> Queue<S> {
     }
 
     /// [`syncline::backend::Queue::idle`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn idle(&self, timeout: Duration) -> Result<()> {
         self.on.idle(&self.library, timeout)
     }
 
     /// [`syncline::backend::Queue::settle`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn settle(&self, timeout: Duration) -> Result<()> {
         self.on.settle(&self.library, timeout)
     }
@@ -189,9 +223,6 @@ impl<'q, S: Subject> Submitted<'q, S> {
     }
 
     /// [`syncline::backend::Submitted::wait_submitted`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
         self.on.wait_submitted(self.library, timeout)
     }

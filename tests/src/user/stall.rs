@@ -27,9 +27,6 @@ impl<S: Subject> Clone for Latch<S> {
 
 impl<S: Subject> Latch<S> {
     /// Records a command that blocks the device until the stall is released.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn block(&self, recorder: &mut RecorderOf<'_, S>) -> Result<()> {
         S::block(recorder, &self.0)
     }
@@ -47,9 +44,6 @@ impl<S: Subject> Stall<S> {
     }
 
     /// Releases the device for good.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn release(&self) -> Result<()> {
         S::open(&self.0.0)
     }

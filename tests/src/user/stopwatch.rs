@@ -28,30 +28,21 @@ impl<S: Subject> Stopwatch<S> {
         start.clocked_fence("start")?;
         stop.clocked_fence("stop")?;
         let on = start.subject().clone();
-        let library = on.stopwatch(stop.subject(), label)?;
+        let library = syncline::Stopwatch::between(start.library(), stop.library(), label)?;
         Ok(Self { on, library })
     }
 
     /// [`syncline::Stopwatch::start`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn start(&self, queue: &Queue<S>) -> Result<()> {
         self.on.start(&self.library, queue.library())
     }
 
     /// [`syncline::Stopwatch::stop`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn stop(&self, queue: &Queue<S>) -> Result<()> {
         self.on.stop(&self.library, queue.library())
     }
 
     /// [`syncline::Stopwatch::time`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn time<'q, W>(
         &'q self,
         queue: &'q Queue<S>,
@@ -68,17 +59,11 @@ impl<S: Subject> Stopwatch<S> {
     }
 
     /// [`syncline::Stopwatch::elapsed`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn elapsed(&self) -> Result<Elapsed> {
         self.on.stopwatch_elapsed(&self.library)
     }
 
     /// [`syncline::Stopwatch::wait`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait(&self, timeout: Duration) -> Result<Elapsed> {
         self.on.wait_stopwatch(&self.library, timeout)
     }

@@ -60,9 +60,6 @@ impl<S: Subject> Timeline<S> {
     }
 
     /// [`syncline::Timeline::value`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn value(&self) -> Result<u64> {
         self.on.value(&self.library)
     }
@@ -78,9 +75,6 @@ impl<S: Subject> Timeline<S> {
     }
 
     /// [`syncline::Timeline::signal`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn signal(&self, value: u64) -> Result<()> {
         self.on.signal(&self.library, value)
     }
@@ -91,25 +85,16 @@ impl<S: Subject> Timeline<S> {
     }
 
     /// [`syncline::Timeline::claim`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn claim(&self, value: u64) -> Result<Claim> {
         self.claim_after(value, 0)
     }
 
     /// [`syncline::Timeline::claim_after`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn claim_after(&self, value: u64, waited: u64) -> Result<Claim> {
         self.on.claim(&self.library, value, waited)
     }
 
     /// [`syncline::Timeline::signalled_by_others`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn signalled_by_others(&self, value: u64) -> Result<()> {
         self.on.signalled_by_others(&self.library, value)
     }
@@ -124,8 +109,7 @@ impl<S> fmt::Debug for Timeline<S> {
 /// [`syncline::Point`].
 #[must_use = "a point does nothing until it is waited for"]
 pub struct Point<'t, S> {
-    /// `None` for a point of no timeline.
-    on: Option<&'t S>,
+    on: &'t S,
     library: syncline::Point<'t>,
 }
 
@@ -138,14 +122,7 @@ impl<S> Clone for Point<'_, S> {
 impl<S> Copy for Point<'_, S> {}
 
 impl<'t, S: Subject> Point<'t, S> {
-    /// [`syncline::Point::EMPTY`].
-    pub const EMPTY: Point<'static, S> = Point {
-        on: None,
-        library: syncline::Point::EMPTY,
-    };
-
     pub(super) const fn new(on: &'t S, library: syncline::Point<'t>) -> Self {
-        let on = Some(on);
         Self { on, library }
     }
 
@@ -161,130 +138,69 @@ impl<'t, S: Subject> Point<'t, S> {
     }
 
     /// [`syncline::Point::is_reached`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn is_reached(self) -> Result<bool> {
-        match self.on {
-            Some(on) => on.is_reached(self.library),
-            None => self.library.is_reached(),
-        }
+        self.on.is_reached(self.library)
     }
 
     /// [`syncline::Point::is_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn is_pending(self) -> Result<bool> {
-        match self.on {
-            Some(on) => on.is_pending(self.library),
-            None => self.library.is_pending(),
-        }
+        self.on.is_pending(self.library)
     }
 
     /// [`syncline::Point::require_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn require_pending(self) -> Result<()> {
-        match self.on {
-            Some(on) => on.require_pending(self.library),
-            None => self.library.require_pending(),
-        }
+        self.on.require_pending(self.library)
     }
 
     /// [`syncline::Point::notify`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn notify(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
-        match self.on {
-            Some(on) => on.notify(self.library, eventfd),
-            None => self.library.notify(eventfd),
-        }
+        self.on.notify(self.library, eventfd)
     }
 
     /// [`syncline::Point::notify_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn notify_pending(self, eventfd: OwnedFd) -> Result<Notification, Rejected<OwnedFd>> {
-        match self.on {
-            Some(on) => on.notify_pending(self.library, eventfd),
-            None => self.library.notify_pending(eventfd),
-        }
+        self.library.notify_pending(eventfd)
     }
 
     /// [`syncline::Point::wait`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait(self, timeout: Duration) -> Result<()> {
         self.wait_with(WaitMode::Adaptive, timeout)
     }
 
     /// [`syncline::Point::wait_with`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait_with(self, mode: WaitMode, timeout: Duration) -> Result<()> {
-        match self.on {
-            Some(on) => on.wait(self.library, mode, timeout),
-            None => self.library.wait_with(mode, timeout),
-        }
+        self.on.wait(self.library, mode, timeout)
     }
 
     /// [`syncline::Point::wait_pending`].
-    ///
-    /// # Errors
-    /// Same errors.
     pub fn wait_pending(self, timeout: Duration) -> Result<()> {
-        match self.on {
-            Some(on) => on.wait_pending(self.library, timeout),
-            None => self.library.wait_pending(timeout),
-        }
+        self.on.wait_pending(self.library, timeout)
     }
 
     /// [`syncline::Point::pending`].
     #[must_use = "futures do nothing unless polled"]
     pub fn pending(self) -> Waiting<()> {
-        match self.on {
-            Some(on) => on.await_pending(self.library),
-            None => Box::pin(self.library.pending()),
-        }
+        self.on.await_pending(self.library)
     }
 
     /// [`syncline::Point::time`].
     ///
     /// # Errors
-    /// Same errors. An empty point has the library's error for it.
+    /// Same errors.
     pub fn time(self) -> Result<Time<S>> {
-        let Some(on) = self.on else {
-            return match self.library.time() {
-                Err(error) => Err(error),
-                Ok(time) => Err(Error::no_time(
-                    time.clock().object(),
-                    self.value(),
-                    "an empty point has a time",
-                )),
-            };
-        };
-        Ok(Time::new(on, on.point_time(self.library)?))
+        Ok(Time::new(self.on, self.on.point_time(self.library)?))
     }
 
     /// [`syncline::Point::blockers`].
     #[must_use]
     pub fn blockers(self) -> Blockers {
-        match self.on {
-            Some(on) => on.blockers(self.library),
-            None => self.library.blockers(),
-        }
+        self.on.blockers(self.library)
     }
 
     /// [`syncline::Point::keep`].
     pub fn keep(self) -> KeptPoint<S> {
         KeptPoint {
-            on: self.on.cloned(),
+            on: self.on.clone(),
             library: self.library.keep(),
         }
     }
@@ -318,22 +234,19 @@ impl<S> fmt::Debug for Point<'_, S> {
 #[must_use = "a point does nothing until it is waited for"]
 #[derive(Clone)]
 pub struct KeptPoint<S> {
-    on: Option<S>,
+    on: S,
     library: syncline::KeptPoint,
 }
 
 impl<S: Subject> KeptPoint<S> {
     pub(super) fn new(on: &S, library: syncline::KeptPoint) -> Self {
-        let on = Some(on.clone());
+        let on = on.clone();
         Self { on, library }
     }
 
     /// [`syncline::KeptPoint::point`].
     pub fn point(&self) -> Point<'_, S> {
-        Point {
-            on: self.on.as_ref(),
-            library: self.library.point(),
-        }
+        Point::new(&self.on, self.library.point())
     }
 }
 
@@ -349,22 +262,16 @@ pub(super) fn library<'t, S: Subject>(points: &[Point<'t, S>]) -> Vec<syncline::
 }
 
 /// [`syncline::wait_all`], by the hook of the first point's subject.
-///
-/// # Errors
-/// Same errors.
 pub fn wait_all<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Result<()> {
-    match points.iter().find_map(|point| point.on) {
+    match points.first().map(|point| point.on) {
         Some(on) => on.wait_all(&library(points), timeout),
         None => syncline::wait_all(&library(points), timeout),
     }
 }
 
 /// [`syncline::wait_any`], by the hook of the first point's subject.
-///
-/// # Errors
-/// Same errors.
 pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Result<usize> {
-    match points.iter().find_map(|point| point.on) {
+    match points.first().map(|point| point.on) {
         Some(on) => on.wait_any(&library(points), timeout),
         None => syncline::wait_any(&library(points), timeout),
     }
@@ -373,7 +280,7 @@ pub fn wait_any<S: Subject>(points: &[Point<'_, S>], timeout: Duration) -> Resul
 /// [`syncline::wait::future::all`], by the hook of the first point's subject.
 #[must_use = "futures do nothing unless polled"]
 pub fn all<S: Subject>(points: &[Point<'_, S>]) -> Waiting<()> {
-    match points.iter().find_map(|point| point.on) {
+    match points.first().map(|point| point.on) {
         Some(on) => on.await_all(&library(points)),
         None => Box::pin(syncline::wait::future::all(&library(points))),
     }
@@ -382,7 +289,7 @@ pub fn all<S: Subject>(points: &[Point<'_, S>]) -> Waiting<()> {
 /// [`syncline::wait::future::any`], by the hook of the first point's subject.
 #[must_use = "futures do nothing unless polled"]
 pub fn any<S: Subject>(points: &[Point<'_, S>]) -> Waiting<usize> {
-    match points.iter().find_map(|point| point.on) {
+    match points.first().map(|point| point.on) {
         Some(on) => on.await_any(&library(points)),
         None => Box::pin(syncline::wait::future::any(&library(points))),
     }

@@ -9,7 +9,7 @@ use syncline::{
     info::{DeviceId, Info},
 };
 
-use super::{Clock, Fence, Queue, Stall, Timeline};
+use super::{Clock, Fence, Point, Queue, Stall, Timeline};
 use crate::case::Stop;
 use crate::subject::RecorderOf;
 use crate::{Case, Subject};
@@ -56,9 +56,6 @@ impl<S: Subject> Device<S> {
     }
 
     /// Creates a counter of the device, for a timeline that a case puts together itself.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn port(&self, initial: u64) -> Result<Attachment> {
         self.library().port(initial)
     }
@@ -72,17 +69,11 @@ impl<S: Subject> Device<S> {
     }
 
     /// Creates a timeline with its home here, at 0.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn timeline(&self, label: &str) -> Result<Timeline<S>> {
         self.timeline_from(label, 0)
     }
 
     /// Creates a timeline with its home here, at `initial`.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
         let library = self.0.timeline_with(&self.0, label, initial)?;
         Ok(self.own(library))
@@ -93,7 +84,7 @@ impl<S: Subject> Device<S> {
     /// # Errors
     /// A skip if the device has no clock. Also errors of the backend.
     pub fn clocked_timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>, Stop> {
-        clocked(self, self.0.clocked_timeline(label, initial))
+        Ok(self.own(or_skip(self.0.clocked_timeline(label, initial))?))
     }
 
     /// Creates a timeline with timestamps and its home here, at 0.
@@ -117,9 +108,6 @@ impl<S: Subject> Device<S> {
     }
 
     /// Imports a descriptor as a fence. `None` stands for nothing to wait for, which is complete.
-    ///
-    /// # Errors
-    /// Errors of the library.
     pub fn import_descriptor(
         &self,
         descriptor: Option<std::os::fd::OwnedFd>,
@@ -130,9 +118,6 @@ impl<S: Subject> Device<S> {
     }
 
     /// Creates a queue for `kind`.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn queue(&self, kind: QueueKind, label: &str) -> Result<Queue<S>> {
         Ok(Queue::new(&self.0, self.0.queue(kind, label)?))
     }
@@ -157,11 +142,7 @@ impl<S: Subject> Device<S> {
         if self.info().capabilities.timestamp_bits == 0 {
             return Stop::skip("the device has no timestamps");
         }
-        match self.0.clocked_fence(label) {
-            Ok(fence) => Ok(self.own_fence(fence)),
-            Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
-            Err(other) => Err(other.into()),
-        }
+        Ok(self.own_fence(or_skip(self.0.clocked_fence(label))?))
     }
 
     /// Returns the device's clock.
@@ -169,11 +150,7 @@ impl<S: Subject> Device<S> {
     /// # Errors
     /// A skip if it has none. Also errors of the backend.
     pub fn clock(&self) -> Result<Clock<S>, Stop> {
-        match self.0.clock() {
-            Ok(clock) => Ok(self.own_clock(clock)),
-            Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
-            Err(other) => Err(other.into()),
-        }
+        Ok(self.own_clock(or_skip(self.library().clock())?))
     }
 
     /// Wraps a clock that a case made by other means with this device's hooks.
@@ -182,18 +159,17 @@ impl<S: Subject> Device<S> {
         Clock::new(&self.0, library)
     }
 
+    /// [`syncline::Point::EMPTY`].
+    pub const fn empty_point(&self) -> Point<'_, S> {
+        Point::new(&self.0, syncline::Point::EMPTY)
+    }
+
     /// Creates a buffer of zeroes.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn buffer(&self, words: usize) -> Result<S::Buffer> {
         self.0.buffer(words)
     }
 
     /// Records [`Subject::busy`].
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn busy(&self, recorder: &mut RecorderOf<'_, S>, time: std::time::Duration) -> Result<()> {
         self.0.busy(recorder, time)
     }
@@ -206,11 +182,7 @@ impl<S: Subject> Device<S> {
     /// # Errors
     /// A skip if the device cannot block until the host releases it. Also the backend's errors.
     pub fn stall(&self) -> Result<Stall<S>, Stop> {
-        match self.0.latch() {
-            Ok(latch) => Ok(Stall::new(latch)),
-            Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
-            Err(other) => Err(other.into()),
-        }
+        Ok(Stall::new(or_skip(self.0.latch())?))
     }
 }
 
@@ -220,15 +192,11 @@ impl<S: Subject> fmt::Debug for Device<S> {
     }
 }
 
-/// Wraps a timeline with timestamps, or skips the case if the device has no clock.
-fn clocked<S: Subject>(
-    on: &Device<S>,
-    made: Result<syncline::Timeline>,
-) -> Result<Timeline<S>, Stop> {
+/// Skips the case if the device cannot do what was asked of it.
+pub(crate) fn or_skip<T>(made: Result<T>) -> Result<T, Stop> {
     match made {
-        Ok(library) => Ok(on.own(library)),
         Err(Error::Unsupported { reason, .. }) => Stop::skip(reason),
-        Err(other) => Err(other.into()),
+        made => Ok(made?),
     }
 }
 
@@ -257,17 +225,20 @@ impl<S: Subject> World<S> {
     }
 
     /// Creates a timeline at 0 for both sides.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn timeline(&self, label: &str) -> Result<Timeline<S>> {
         self.timeline_from(label, 0)
     }
 
+    /// Creates timelines at 0 for both sides.
+    pub fn timelines<const N: usize>(&self, labels: [&str; N]) -> Result<[Timeline<S>; N]> {
+        let made: Vec<_> = labels
+            .into_iter()
+            .map(|label| self.timeline(label))
+            .collect::<Result<_>>()?;
+        made.try_into().map_err(|_| Error::NothingToWaitFor)
+    }
+
     /// Creates a timeline at `initial` for both sides.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn timeline_from(&self, label: &str, initial: u64) -> Result<Timeline<S>> {
         let (left, right) = (self.left.subject(), self.right.subject());
         Ok(self.left.own(left.timeline_with(right, label, initial)?))
@@ -278,24 +249,56 @@ impl<S: Subject> World<S> {
     /// # Errors
     /// A skip if a device has no clock. Also errors of the backend.
     pub fn clocked_timeline(&self, label: &str) -> Result<Timeline<S>, Stop> {
-        let (left, right) = (self.left.subject(), self.right.subject());
-        clocked(&self.left, left.clocked_timeline_with(right, label, 0))
+        if !self.is_pair() {
+            return self.left.clocked_timeline(label);
+        }
+        let line = self.timeline(label)?;
+        let mut clocks = Vec::new();
+        for id in line.devices() {
+            let side = [&self.left, &self.right]
+                .into_iter()
+                .find(|side| side.id() == id);
+            if let Some(side) = side {
+                clocks.push((id, side.clock()?.library().clone()));
+            }
+        }
+        Ok(self.left.own(line.library().clone().clocked(clocks)?))
     }
 
     /// Creates a queue of the left side.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn left_queue(&self, label: &str) -> Result<Queue<S>> {
         self.left.queue(QueueKind::Compute, label)
     }
 
     /// Creates a queue of the right side.
-    ///
-    /// # Errors
-    /// Errors of the backend.
     pub fn right_queue(&self, label: &str) -> Result<Queue<S>> {
         self.right.queue(QueueKind::Compute, label)
+    }
+
+    /// Creates `count` timelines at 0 for both sides: `line 0`, `line 1` and so on.
+    pub fn numbered(&self, count: usize, label: &str) -> Result<Vec<Timeline<S>>> {
+        (0..count)
+            .map(|n| self.timeline(&format!("{label} {n}")))
+            .collect()
+    }
+
+    /// Returns the left side for an even number, and else the right one.
+    #[must_use]
+    pub const fn side(&self, n: usize) -> &Device<S> {
+        if n.is_multiple_of(2) {
+            &self.left
+        } else {
+            &self.right
+        }
+    }
+
+    /// Creates `count` queues, of both sides in turn: `queue 0`, `queue 1` and so on.
+    pub fn queues(&self, count: usize) -> Result<Vec<Queue<S>>> {
+        let queue = |n| {
+            self.side(n)
+                .queue(QueueKind::Compute, &format!("queue {n}"))
+        };
+        (0..count).map(queue).collect()
     }
 
     /// Whether the sides are two devices.

@@ -14,7 +14,6 @@ use crate::{Subject, World, patience};
 cases! {
     "clocks.bracketed_by_the_host": [M1 M3] => bracketed;
     "clocks.calibrated_as_it_is_written": [M2 M3] => as_written;
-    "clocks.there_and_back": [M3] => there_and_back;
     "clocks.holds_while_it_drifts": [M3] => holds_while_it_drifts;
 }
 
@@ -103,39 +102,6 @@ fn as_written<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-/// A time that is converted to the host's clock and back differs by no more than both errors.
-///
-/// That holds for times before the samples, between them and after them.
-fn there_and_back<S: Subject>(world: &World<S>) -> Verdict {
-    for device in sides(world)? {
-        let clock = device.clock()?;
-        for _ in 0..3 {
-            let sample = sampled(&clock)?.sample;
-            for milliseconds in [-60_000, -1_000, -10, 0, 1, 50, 1_000] {
-                let away = milliseconds * 1_000_000;
-                let device = sample.device.saturating_add(away);
-                let there = clock.to_host(device)?;
-                let back = clock.to_device(there.nanoseconds)?;
-                // The host's error in nanoseconds of the device's clock is slightly different.
-                let errors = there.error + there.error / 1000 + back.error + 1;
-                check!(
-                    back.nanoseconds.abs_diff(device) <= errors,
-                    "{away} ns from a sample there is {there:?}, and back {back:?}, {} ns from where it began",
-                    back.nanoseconds.saturating_sub(device)
-                );
-                // Clocks may differ by 500 parts per million.
-                let most = sample.deviation + away.unsigned_abs() / 2000 + 2;
-                check!(
-                    there.nanoseconds.abs_diff(sample.host.saturating_add(away))
-                        <= there.error + most,
-                    "{away} ns from {sample:?} the host's clock is said to show {there:?}"
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
 /// For 10 s a conversion made at the start holds without new samples.
 ///
 /// So does one that gets new samples.
@@ -193,11 +159,7 @@ fn holds_while_it_drifts<S: Subject>(world: &World<S>) -> Verdict {
             seen.allows("a stamp, by what was known at first,", written)?;
             let age = time.nanoseconds().saturating_sub(newest.device);
             let most = newest.deviation + age.unsigned_abs() / 2000 + 2;
-            check!(
-                old.error <= most,
-                "{age} ns after the last sample the error is {} ns, where {most} ns are enough for any clock",
-                old.error
-            );
+            check!(old.error <= most, "age {age}");
         }
         queue.idle(patience())?;
     }

@@ -6,7 +6,7 @@ use syncline::Error;
 use syncline::backend::Device as _;
 
 use super::{expected, link, told};
-use crate::case::{Stop, Verdict, cases, check};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
 use crate::user::{wait_all, wait_any};
 use crate::{Subject, World, patience};
 
@@ -16,11 +16,7 @@ cases! {
 }
 
 fn graph<S: Subject>(world: &World<S>) -> Verdict {
-    let (gate, x, y) = (
-        world.timeline("gate")?,
-        world.timeline("x")?,
-        world.timeline("y")?,
-    );
+    let [gate, x, y] = world.timelines(["gate", "x", "y"])?;
     // No device of the world has a port of this timeline, so the host makes its signals.
     let far = world
         .left
@@ -70,10 +66,7 @@ fn graph<S: Subject>(world: &World<S>) -> Verdict {
         (name.label(), 1, "one 1"),
         ("gate", 2, "nothing"),
     ];
-    check!(
-        found == expected(&edges),
-        "a queue's are told as {position}"
-    );
+    check_eq!(found, expected(&edges), "position {position}");
     check!(one.blockers() == position, "a queue's own are others");
     // A signal that the application has claimed.
     match gate.claim(1) {
@@ -120,10 +113,7 @@ fn with_the_device<S: Subject>(world: &World<S>) -> Verdict {
         let blockers = line.at(1).blockers();
         let found = told(&blockers);
         let first = found.first().map(|step| step.2.as_str());
-        check!(
-            first == Some(by),
-            "with the device, it is told as {blockers}"
-        );
+        check_eq!(first, Some(by), "blockers {blockers}");
     }
     stall.release()?;
     near.at(1).wait(patience())?;
@@ -137,15 +127,9 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
     const LINKS: usize = 5;
     const SHORT: Duration = Duration::from_micros(100);
     let mut lines = vec![world.timeline("gate")?];
-    let mut queues = Vec::new();
+    lines.extend(world.numbered(LINKS, "line")?);
+    let queues = world.queues(LINKS)?;
     for n in 0..LINKS {
-        lines.push(world.timeline(&format!("line {n}"))?);
-        let side = if n % 2 == 0 {
-            &world.left
-        } else {
-            &world.right
-        };
-        queues.push(side.queue(syncline::QueueKind::Compute, &format!("queue {n}"))?);
         link(&queues[n], &[lines[n].at(1)], &[lines[n + 1].signal_at(1)])?;
     }
     // From the value that the last link waits for, down to a value that is not claimed.
@@ -168,10 +152,7 @@ fn time_out<S: Subject>(world: &World<S>) -> Verdict {
         let found: Vec<_> = found.map(|(line, _, by)| (line.to_owned(), by)).collect();
         check!(found == chain, "the chain is told as {blockers}");
         for step in blockers.steps() {
-            check!(
-                text.contains(&step.to_string()),
-                "the text leaves {step} out: {text}"
-            );
+            check!(text.contains(&step.to_string()));
         }
         Ok(())
     };

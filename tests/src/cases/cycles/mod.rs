@@ -25,7 +25,7 @@ fn link<S: Subject>(
     waits: &[Point<'_, S>],
     signals: &[Signal<'_>],
 ) -> syncline::Result<()> {
-    queue.submit(waits, |_| Ok(()), signals).map(drop)
+    queue.submit_empty(waits, signals).map(drop)
 }
 
 /// Returns the circle that `closing` was refused for. `queue` still has `held` submissions held.

@@ -8,7 +8,7 @@ use syncline::Error;
 
 use super::{circle, link};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, cases, check};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
 use crate::footprint::grows_nothing;
 use crate::{Subject, World, patience};
 
@@ -94,10 +94,7 @@ fn leaves_nothing<S: Subject>(world: &World<S>) -> Verdict {
             }
         }
         let dropped = dropped.load(Ordering::SeqCst) - before;
-        check!(
-            dropped == times,
-            "of {times} works that were refused {dropped} were dropped"
-        );
+        check_eq!(dropped, times);
         check!(b.held().count == 0, "{:?}", b.held());
         // The same values can be signalled by another submission.
         link(&b, &[], &[x.signal_at(value)])?;

@@ -1,13 +1,12 @@
 //! Circles of every shape. The call that closes a circle is refused.
 
 use super::{circle, expected, link, told};
-use crate::case::{Verdict, cases, check};
+use crate::case::{Verdict, cases, check, check_eq};
 use crate::dice::Dice;
 use crate::user::{Queue, Timeline};
 use crate::{Subject, World, patience};
 
 cases! {
-    "cycle.two_queues": [Q4 E5] => two_queues;
     "cycle.long_ring": [Q4 E5] => long_ring(dice);
     "cycle.through_the_order_of_a_queue": [Q4 Q1] => order_of_a_queue;
     "cycle.through_the_order_of_a_timeline": [Q4 T3] => order_of_a_timeline;
@@ -15,45 +14,10 @@ cases! {
     "cycle.through_a_relayed_signal": [Q4 Q3] => through_a_relay;
 }
 
-fn two_queues<S: Subject>(world: &World<S>) -> Verdict {
-    let (a, b) = (world.timeline("a")?, world.timeline("b")?);
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    link(&left, &[b.at(1)], &[a.signal_at(1)])?;
-    let closing = link(&right, &[a.at(1)], &[b.signal_at(1)]);
-    let refused = circle(&right, 0, closing)?;
-    let steps = expected(&[("a", 1, "left 1"), ("b", 1, "right 1")]);
-    check!(told(&refused) == steps, "the circle is told as {refused}");
-    check!(
-        left.held().count == 1,
-        "what was held before is not any more"
-    );
-    check!(
-        a.value()? == 0 && b.value()? == 0,
-        "a refused submission signalled something"
-    );
-    // The queue goes on, and the host can signal the value and break the circle.
-    link(&right, &[], &[])?;
-    right.idle(patience())?;
-    b.signal(1)?;
-    a.at(1).wait(patience())?;
-    link(&right, &[a.at(1)], &[b.signal_at(2)])?;
-    b.at(2).wait(patience())?;
-    Ok(())
-}
-
 /// A ring of queues. Each of its members closes it in turn.
 fn long_ring<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let members = if world.is_pair() { 16 } else { 64 };
-    let (mut lines, mut queues) = (Vec::new(), Vec::new());
-    for n in 0..members {
-        lines.push(world.timeline(&format!("line {n}"))?);
-        let side = if n % 2 == 0 {
-            &world.left
-        } else {
-            &world.right
-        };
-        queues.push(side.queue(syncline::QueueKind::Compute, &format!("queue {n}"))?);
-    }
+    let (lines, queues) = (world.numbered(members, "line")?, world.queues(members)?);
     let join = |n: usize, value: u64| {
         let next = &lines[(n + 1) % members];
         link(&queues[n], &[lines[n].at(value)], &[next.signal_at(value)])
@@ -75,11 +39,7 @@ fn long_ring<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
                 "closed by {closer}, the ring is told as {refused}"
             );
         }
-        check!(
-            refused.steps().len() == members,
-            "{} steps around {members} members",
-            refused.steps().len()
-        );
+        check_eq!(refused.steps().len(), members);
         lines[(closer + 1) % members].signal(value)?;
         lines[closer].at(value).wait(patience())?;
         for queue in &queues {
@@ -133,10 +93,7 @@ fn order_of_a_timeline<S: Subject>(world: &World<S>) -> Verdict {
     let refused = circle(&b, 0, link(&b, &[y.at(3)], &[x.signal_at(3)]))?;
     let steps = [("y", 3, "c 1"), ("y", 2, "a 3"), ("x", 3, "b 1")];
     // The number of b's submission: the refused one has taken none.
-    check!(
-        told(&refused) == expected(&steps),
-        "the circle is told as {refused}"
-    );
+    check_eq!(told(&refused), expected(&steps));
     x.signal(3)?;
     y.at(3).wait(patience())?;
     b.idle(patience())?;

@@ -5,8 +5,8 @@ use std::thread;
 
 use syncline::Error;
 
-use super::super::cause;
 use crate::case::{Stop, Verdict, cases, check};
+use crate::cases::cause;
 use crate::dice::{Dice, seeds};
 use crate::user::{Queue, Timeline};
 use crate::{Subject, World, patience};
@@ -36,16 +36,12 @@ fn against_signal<S: Subject>(world: &World<S>) -> Verdict {
             if by_host {
                 line.signal(1)
             } else {
-                left.submit(&[], |_| Ok(()), &[line.signal_at(1)]).map(drop)
+                left.signal(line, 1).map(drop)
             }
         });
         let reached = match (&signalled, by_host) {
             (Ok(()), true) => {
-                check!(
-                    line.at(1).is_reached().unwrap_or(false),
-                    "a signal of the host succeeded, and its value is not reached: {:?}",
-                    line.at(1).is_reached()
-                );
+                check!(line.at(1).is_reached().unwrap_or(false));
                 true
             }
             // The queue's signal may have come too late.
@@ -82,7 +78,7 @@ fn check_seen<S: Subject>(
     reached: bool,
 ) -> Verdict {
     let after = world.timeline("after")?;
-    queue.submit(&[line.at(1)], |_| Ok(()), &[after.signal_at(1)])?;
+    queue.submit_empty(&[line.at(1)], &[after.signal_at(1)])?;
     for (how, result) in [
         ("a wait", line.at(1).wait(patience())),
         ("a queue", after.at(1).wait(patience())),

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use syncline::Error;
 
-use super::super::{DELAY, WORDS, cause, count, is_filled};
 use crate::blocked::{blocked, join};
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
+use crate::cases::{DELAY, WORDS, cause, count, filled};
 use crate::user::Queue;
 use crate::{Subject, World, patience};
 
@@ -36,35 +36,25 @@ fn first_cause<S: Subject>(world: &World<S>) -> Verdict {
             Error::Failed { timeline, value: 1, cause, .. } if timeline.label() == "line" && cause.to_string().contains("the first")
         );
     }
-    check_error!(line.signal(1), Error::Failed { .. });
-    check_error!(line.value(), Error::Failed { .. });
+    check_error!(line.signal(1), Failed);
+    check_error!(line.value(), Failed);
     let queue = world.left_queue("left")?;
-    check_error!(
-        queue.submit(&[], |_| Ok(()), &[line.signal_at(1)]),
-        Error::Failed { .. }
-    );
+    check_error!(queue.signal(&line, 1), Failed);
     Ok(())
 }
 
 fn frozen<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let queue = world.left_queue("left")?;
-    queue.submit(&[], |_| Ok(()), &[line.signal_at(3)])?;
+    queue.signal(&line, 3)?;
     line.at(3).wait(patience())?;
     line.fail(cause("frozen"));
     line.at(3).wait(patience())?;
-    check!(
-        line.at(2).is_reached()?,
-        "a reached value is no longer reached"
-    );
-    check!(
-        line.frozen_value() == 3,
-        "frozen at {} instead of 3",
-        line.frozen_value()
-    );
+    check!(line.at(2).is_reached()?);
+    check_eq!(line.frozen_value(), 3);
     check_error!(line.at(4).wait(patience()), Error::Failed { value: 4, .. });
     queue
-        .submit(&[line.at(3)], |_| Ok(()), &[])?
+        .submit_empty(&[line.at(3)], &[])?
         .end()
         .wait(patience())?;
     Ok(())
@@ -77,16 +67,12 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let buffer = world.left.buffer(WORDS)?;
-    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    left.signal(&line, 1)?;
     line.at(1).wait(patience())?;
     let stall = world.left.stall()?;
     left.block(&stall)?;
     let to = buffer.clone();
-    let end = left.submit(
-        &[],
-        move |recorder| S::fill(recorder, &to, 5),
-        &[line.signal_at(2)],
-    )?;
+    let end = left.fill(&[], &to, 5, &[line.signal_at(2)])?;
     line.fail(cause("meanwhile"));
     // No wait depends on the device, which is blocked.
     check_error!(
@@ -95,14 +81,11 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
     );
     stall.release()?;
     end.end().wait(patience())?;
-    check!(
-        is_filled::<S>(&buffer, 5),
-        "work that the driver had was not finished"
-    );
+    filled::<S>(&buffer, 5, "buffer")?;
     let frozen = line.frozen_value();
     check!(frozen == 1, "a failed timeline moved from 1 to {frozen}");
     check_error!(line.at(2).wait(patience()), Error::Failed { value: 2, .. });
-    check_error!(line.value(), Error::Failed { .. });
+    check_error!(line.value(), Failed);
     for queue in [&left, &right] {
         let after = world.timeline("after")?;
         queue.submit(
@@ -114,7 +97,7 @@ fn under_way<S: Subject>(world: &World<S>) -> Verdict {
             after.at(1).wait(patience()),
             Error::Failed { cause, .. } if cause.to_string() == "work failed: meanwhile"
         );
-        queue.submit(&[line.at(1)], |_| Ok(()), &[])?;
+        queue.submit_empty(&[line.at(1)], &[])?;
         queue.idle(patience())?;
     }
     Ok(())
@@ -148,18 +131,7 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
                 .end()
                 .keep();
             queue.record(&plain)?;
-            let (busy, to) = (device.clone(), buffer.clone());
-            let last = queue
-                .submit(
-                    &[],
-                    move |recorder| {
-                        busy.busy(recorder, DELAY)?;
-                        S::fill(recorder, &to, 9)
-                    },
-                    &[],
-                )?
-                .end()
-                .keep();
+            let last = queue.fill_after(DELAY, &buffer, 9, &[])?.end().keep();
             queue.record(&end)?;
             if !known {
                 bad.fail(cause("bad"));
@@ -171,10 +143,7 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
             passed.point().wait(patience())?;
             plain.wait(patience())?;
             last.point().wait(patience())?;
-            check!(
-                is_filled::<S>(&buffer, 9),
-                "the next submission on the queue did not run"
-            );
+            filled::<S>(&buffer, 9, "buffer")?;
             queue.idle(patience())?;
             check!(end.is_complete()?, "idle, but a fence is not complete");
             if timed {
@@ -218,7 +187,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
         }
         let submitted = queue.submit(&[bad.at(1)], count::<S>(&ran), &[])?;
         if !known {
-            check_error!(submitted.wait_submitted(SHORT), Error::TimedOut { .. });
+            check_error!(submitted.wait_submitted(SHORT), TimedOut);
             bad.fail(cause("bad"));
         }
         tells(submitted.wait_submitted(patience()), &queue, "bad")?;
@@ -227,11 +196,7 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
         tells(submitted.wait_submitted(Duration::ZERO), &queue, "bad")?;
     }
     // The submission is held, and a thread waits for it. The thread gets the failure at once.
-    let (gate, bad, late) = (
-        world.timeline("gate")?,
-        world.timeline("bad")?,
-        world.timeline("late")?,
-    );
+    let [gate, bad, late] = world.timelines(["gate", "bad", "late"])?;
     let first = queue.submit(&[gate.at(1)], count::<S>(&ran), &[])?;
     let second = queue.submit(&[bad.at(1)], count::<S>(&ran), &[])?;
     let third = queue.submit(&[late.at(1)], |_| Err(cause("refused")), &[])?;
@@ -241,11 +206,11 @@ fn skipped<S: Subject>(world: &World<S>) -> Verdict {
         join(waiting)
     })?;
     tells(told, &queue, "bad")?;
-    check_error!(first.wait_submitted(SHORT), Error::TimedOut { .. });
+    check_error!(first.wait_submitted(SHORT), TimedOut);
     gate.signal(1)?;
     first.wait_submitted(patience())?;
     // The work refuses at its release.
-    check_error!(third.wait_submitted(SHORT), Error::TimedOut { .. });
+    check_error!(third.wait_submitted(SHORT), TimedOut);
     late.signal(1)?;
     tells(third.wait_submitted(patience()), &queue, "refused")?;
     let last = queue.submit(&[], count::<S>(&ran), &[])?;
@@ -276,19 +241,15 @@ impl std::error::Error for Shortage {}
 /// The error text appears once.
 fn chain_of_sources<S: Subject>(world: &World<S>) -> Verdict {
     let gate = world.timeline("gate")?;
-    let lines = [
-        world.timeline("origin")?,
-        world.timeline("second hand")?,
-        world.timeline("third hand")?,
-    ];
+    let lines = world.timelines(["origin", "second hand", "third hand"])?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     left.submit(
         &[gate.at(1)],
         |_| Err(Error::work(Shortage { missing: 7 })),
         &[lines[0].signal_at(1)],
     )?;
-    right.submit(&[lines[0].at(1)], |_| Ok(()), &[lines[1].signal_at(1)])?;
-    left.submit(&[lines[1].at(1)], |_| Ok(()), &[lines[2].signal_at(4)])?;
+    right.submit_empty(&[lines[0].at(1)], &[lines[1].signal_at(1)])?;
+    left.submit_empty(&[lines[1].at(1)], &[lines[2].signal_at(4)])?;
     gate.signal(1)?;
     let Err(error) = lines[2].at(4).wait(patience()) else {
         return Stop::fail("a timeline behind a failure was reached");

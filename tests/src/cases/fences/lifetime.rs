@@ -1,42 +1,20 @@
 //! F6: fences that are dropped, or recorded again, while threads or queues wait for them.
 
-use std::time::Duration;
-
-use super::busy;
 use crate::blocked::{blocked, join};
 use crate::case::{Verdict, cases, check};
-use crate::cases::{WORDS, filling, is_filled};
+use crate::cases::{WORDS, filled};
 use crate::user::Queue;
 use crate::{Subject, World, patience};
 
 cases! {
-    "fence.dropped_or_recorded_again_while_pending": [F6] => dropped;
     "fence.dropped_while_waited_for": [F6 F2] => dropped_while_waited_for;
-}
-
-fn dropped<S: Subject>(world: &World<S>) -> Verdict {
-    let left = world.left_queue("left")?;
-    let fence = world.left.fence("fence");
-    for _ in 0..50 {
-        busy(world, &left, Duration::from_micros(100))?;
-        left.record(&fence)?;
-        let pending = world.left.timed_fence("dropped");
-        if world.left.info().capabilities.timestamp_bits > 0 {
-            left.record(&pending)?;
-        }
-    }
-    let point = fence.point()?;
-    drop(fence);
-    point.point().wait(patience())?;
-    left.idle(patience())?;
-    Ok(())
 }
 
 /// In some rounds the fence is held by the host. In others its driver has it and is blocked.
 fn dropped_while_waited_for<S: Subject>(world: &World<S>) -> Verdict {
     for round in 0..4 {
         let line = world.timeline("gate")?;
-        let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
+        let close = |queue: &Queue<S>| queue.submit_empty(&[line.at(1)], &[]).map(|_| ());
         drop_behind(world, round, close, || Ok(line.signal(1)?))?;
         let stall = world.left.stall()?;
         let close = |queue: &Queue<S>| queue.block(&stall).map(|_| ());
@@ -60,10 +38,10 @@ fn drop_behind<S: Subject>(
         world.left.fence("dropped")
     };
     close(&left)?;
-    left.submit(&[], filling::<S>(&source, 1), &[])?;
+    left.fill(&[], &source, 1, &[])?;
     left.record(&fence)?;
     right.wait(&fence)?;
-    let end = right.submit(&[], filling::<S>(&target, 2), &[])?;
+    let end = right.fill(&[], &target, 2, &[])?;
     let held = fence.point()?;
     std::thread::scope(|scope| {
         let waiter = {
@@ -88,15 +66,9 @@ fn drop_behind<S: Subject>(
         join(waiter)??;
         Ok(())
     })?;
-    check!(
-        is_filled::<S>(&source, 1),
-        "the thread's wait ended before the work in front of the fence"
-    );
+    filled::<S>(&source, 1, "source")?;
     end.end().wait(patience())?;
-    check!(
-        is_filled::<S>(&target, 2),
-        "the queue's wait for the fence went with the fence"
-    );
+    filled::<S>(&target, 2, "target")?;
     held.point().wait(patience())?;
     left.idle(patience())?;
     Ok(())

@@ -1,115 +1,12 @@
 //! F2, F4: each record is one position of one queue.
 
-use std::time::Duration;
-
-use super::busy;
 use crate::case::{Verdict, cases, check};
-use crate::cases::{WORDS, filling, is_filled};
 use crate::dice::{Dice, seeds};
 use crate::user::{Fence, KeptPoint};
 use crate::{Subject, World, patience};
 
 cases! {
-    "fence.recorded_on_several_queues_in_turn": [F2 F4] => in_turn;
-    "fence.records_in_a_row": [F2 Q7] => in_a_row;
-    "fence.random_records_against_a_model": [F1 F2 F6] => random;
-}
-
-fn in_turn<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.timeline("gate")?;
-    let (gated, free) = (world.left_queue("gated")?, world.left_queue("free")?);
-    let right = world.right_queue("right")?;
-    let buffer = world.left.buffer(WORDS)?;
-    let fence = world.left.fence("fence");
-    let mut behind_the_gate = Vec::new();
-    for round in 1..=3 {
-        let value = u64::from(round);
-        gated.submit(&[gate.at(value)], filling::<S>(&buffer, round), &[])?;
-        gated.record(&fence)?;
-        let first = fence.point()?;
-        check!(
-            !fence.is_complete()?,
-            "complete although its queue is gated"
-        );
-        free.record(&fence)?;
-        let second = fence.point()?;
-        fence.wait(patience())?;
-        right
-            .submit(&[second.point()], |_| Ok(()), &[])?
-            .end()
-            .wait(patience())?;
-        gated.record(&fence)?;
-        check!(
-            !fence.is_complete()? && second.point().is_reached()? && !first.point().is_reached()?,
-            "round {round}: a record on another queue moved an earlier one"
-        );
-        let end = right.submit(&[fence.point()?.point()], |_| Ok(()), &[])?;
-        check!(
-            !end.end().is_reached()?,
-            "a queue did not wait for the gated record"
-        );
-        gate.signal(value)?;
-        end.end().wait(patience())?;
-        check!(
-            is_filled::<S>(&buffer, round),
-            "round {round}: the fence was waited for, its queue's work is not done"
-        );
-        behind_the_gate.push(first);
-    }
-    for point in &behind_the_gate {
-        check!(
-            point.point().is_reached()?,
-            "an early record is not reached"
-        );
-    }
-    Ok(())
-}
-
-fn in_a_row<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.timeline("gate")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let (early, late) = (world.left.buffer(WORDS)?, world.left.buffer(WORDS)?);
-    let (one, two) = (world.left.fence("one"), world.left.fence("two"));
-    for round in 1..=3 {
-        busy(world, &left, Duration::from_millis(2))?;
-        left.submit(&[], filling::<S>(&early, round), &[])?;
-        // Nothing else in between, so the last record covers the same work.
-        let mut records = Vec::new();
-        for fence in [&one, &one, &one, &two, &one, &two, &two] {
-            left.record(fence)?;
-            records.push(fence.point()?);
-        }
-        left.submit(&[gate.at(round.into())], filling::<S>(&late, round), &[])?;
-        left.record(&two)?;
-        let behind = [one.point()?, two.point()?];
-        // The last one first. The other side waits for each of them, too.
-        for (nth, record) in records.iter().enumerate().rev() {
-            right
-                .submit(&[record.point()], |_| Ok(()), &[])?
-                .end()
-                .wait(patience())?;
-            check!(
-                is_filled::<S>(&early, round) && record.point().is_reached()?,
-                "record {nth} does not cover the work before it"
-            );
-        }
-        let [one_is, two_is] = [
-            behind[0].point().is_reached()?,
-            behind[1].point().is_reached()?,
-        ];
-        check!(
-            one_is && !two_is && one.is_complete()? && !two.is_complete()?,
-            "with gated work between them, the first record is reached: {one_is}, the second: {two_is}"
-        );
-        let end = right.submit(&[behind[1].point()], |_| Ok(()), &[])?;
-        gate.signal(round.into())?;
-        end.end().wait(patience())?;
-        check!(
-            is_filled::<S>(&late, round),
-            "a record in a row does not cover the work before it"
-        );
-    }
-    Ok(())
+    "fence.random_records_against_a_model": [F1 F2 F6 F4 Q7] => random;
 }
 
 /// A position: a queue, and the value of its gate that it needs. `None` was never recorded.
@@ -137,12 +34,9 @@ fn random<S: Subject>(world: &World<S>) -> Verdict {
 fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize) -> Verdict {
     const FENCES: usize = 8;
     const QUEUES: usize = 4;
-    let mut gates = Vec::new();
-    let mut queues = Vec::new();
-    for n in 0..QUEUES {
-        gates.push(world.timeline(&format!("gate {n}"))?);
-        queues.push(world.left_queue(&format!("left {n}"))?);
-    }
+    let gates = world.numbered(QUEUES, "gate")?;
+    let queues = (0..QUEUES).map(|n| world.left_queue(&format!("left {n}")));
+    let queues = queues.collect::<syncline::Result<Vec<_>>>()?;
     let new = |n: usize| world.left.fence(&format!("fence {n}"));
     let mut fences: Vec<Fence<S>> = (0..FENCES).map(new).collect();
     let mut model = Model {
@@ -161,7 +55,7 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
             0 | 1 => {
                 model.asked[queue] += 1;
                 let gate = gates[queue].at(model.asked[queue]);
-                queues[queue].submit(&[gate], |_| Ok(()), &[])?;
+                queues[queue].submit_empty(&[gate], &[])?;
             }
             2 => {
                 // Not beyond the awaited values, sometimes several at once.
@@ -180,7 +74,7 @@ fn records_at_random<S: Subject>(world: &World<S>, dice: &mut Dice, steps: usize
                 needs[which].push(model.marks[n]);
                 // By its point or by the fence.
                 if dice.one_in(2) {
-                    waiting[which].submit(&[fences[n].point()?.point()], |_| Ok(()), &[])?;
+                    waiting[which].submit_empty(&[fences[n].point()?.point()], &[])?;
                 } else {
                     waiting[which].wait(&fences[n])?;
                 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 use syncline::Error;
 use syncline::backend::Device as _;
 
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
 use crate::cases::cause;
 use crate::dice::seeds;
-use crate::executor::{Count, block_on, poll};
-use crate::user::{Point, Timeline, all, any, wait_all, wait_any};
+use crate::executor::{Count, poll};
+use crate::user::{Timeline, all, any, wait_all, wait_any};
 use crate::{Subject, World};
 
 cases! {
-    "future.any_and_all_of_both_sides": [T8 T5] => both_sides;
-    "future.any_wakes_for_each_index": [T8 T5 T6] => each_index;
+    "future.any_and_all_of_both_sides": [T8 T5 T6] => both_sides;
 }
 
 /// The result of a non-blocking wait, or of a future that is polled once.
@@ -75,7 +74,7 @@ fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
                 let around = lines[which].frozen_value() + dice.below(3);
                 points.push(lines[which].at(around.saturating_sub(1)));
                 if dice.one_in(8) {
-                    points.push(Point::EMPTY);
+                    points.push(world.left.empty_point());
                 }
                 if dice.one_in(4) {
                     points.push(points[0]);
@@ -83,82 +82,12 @@ fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
             }
             let expected = said(wait_any(&points, Duration::ZERO))?;
             let found = polled(poll(&mut any(&points), &count))?;
-            check!(
-                found == expected,
-                "any of {points:?} is {found:?}, but {expected:?} for a thread"
-            );
+            check_eq!(found, expected, "points {points:?}");
             let expected = said(wait_all(&points, Duration::ZERO).map(|()| 0))?;
             let found = polled(poll(&mut all(&points), &count).map_ok(|()| 0))?;
-            check!(
-                found == expected,
-                "all of {points:?} is {found:?}, but {expected:?} for a thread"
-            );
+            check_eq!(found, expected, "points {points:?}");
         }
         check!(count.woken() == 0, "dropped futures were woken");
         Ok(())
     })
-}
-
-fn each_index<S: Subject>(world: &World<S>) -> Verdict {
-    let lines = lines(world)?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let mut values = vec![0; lines.len()];
-    for how in 0..3 {
-        for index in 0..lines.len() {
-            // Each point twice. The lowest index counts.
-            let next = lines
-                .iter()
-                .zip(&values)
-                .map(|(line, value)| line.at(value + 1));
-            let mut points: Vec<_> = next.collect();
-            points.extend(points.clone());
-            let (early, late) = (Count::new(), Count::new());
-            let (mut one, mut every) = (any(&points), all(&points));
-            check!(
-                poll(&mut one, &early).is_pending() && poll(&mut every, &late).is_pending(),
-                "ready before any signal"
-            );
-            let signal = |which: usize, value: u64| {
-                let line = &lines[which];
-                match how {
-                    0 => line.signal(value),
-                    1 => left
-                        .submit(&[], |_| Ok(()), &[line.signal_at(value)])
-                        .map(drop),
-                    _ => right
-                        .submit(&[], |_| Ok(()), &[line.signal_at(value)])
-                        .map(drop),
-                }
-            };
-            values[index] += 1;
-            signal(index, values[index])?;
-            early.wait_for(1)?;
-            let named = block_on(one)??;
-            check!(named == index, "{index} was signalled, {named} is named");
-            check!(
-                poll(&mut every, &late).is_pending(),
-                "all is ready after one of {}",
-                lines.len()
-            );
-            for other in (0..lines.len()).filter(|&other| other != index) {
-                values[other] += 1;
-                signal(other, values[other])?;
-            }
-            block_on(every)??;
-        }
-    }
-    // Of failed points the lowest index counts. A future of all fails with the first that is seen.
-    for line in &lines[..2] {
-        line.fail(cause("both"));
-    }
-    let points = [lines[2].at(1000), lines[1].at(1000), lines[0].at(1000)];
-    check_error!(
-        block_on(any(&points))?,
-        Error::Failed { timeline, .. } if &timeline == lines[1].object()
-    );
-    check_error!(
-        block_on(all(&points))?,
-        Error::Failed { timeline, .. } if &timeline == lines[1].object()
-    );
-    Ok(())
 }

@@ -2,17 +2,16 @@
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::thread;
 
 use syncline::Error;
 
-use crate::blocked::{Unstick, join, join_all};
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::blocked::{Unstick, join_all};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
 use crate::cases::cause;
 use crate::executor::{Count, block_on, poll};
-use crate::user::{Point, all, any};
+use crate::user::{all, any};
 use crate::{Subject, Waiting, World, patience};
 
 cases! {
@@ -21,7 +20,6 @@ cases! {
     "future.none_is_lost_between_threads": [T8 T6] => none_is_lost;
     "future.pending_before_reached": [T8 T10] => pending_first;
     "future.the_latest_waker_is_called": [T8] => latest_waker;
-    "future.many_on_one_point": [T8 T6] => many;
 }
 
 /// Returns the result of a future that must be ready.
@@ -36,7 +34,7 @@ fn ready_at_once<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline_from("line", 4)?;
     let (bad, lone) = (world.timeline("bad")?, world.timeline("lone")?);
     let queue = world.right_queue("right")?;
-    queue.submit(&[], |_| Ok(()), &[line.signal_at(6)])?;
+    queue.signal(&line, 6)?;
     line.at(6).wait(patience())?;
     bad.fail(cause("bad"));
     let orphan = lone.at(1).keep();
@@ -47,7 +45,7 @@ fn ready_at_once<S: Subject>(world: &World<S>) -> Verdict {
         ready(line.at(value).keep().into_future(), &count)??;
         ready(line.at(value).pending(), &count)??;
     }
-    let empty = Point::<S>::EMPTY;
+    let empty = world.left.empty_point();
     ready(empty.into_future(), &count)??;
     ready(empty.pending(), &count)??;
     ready(all::<S>(&[]), &count)??;
@@ -62,7 +60,7 @@ fn ready_at_once<S: Subject>(world: &World<S>) -> Verdict {
     }
     check_error!(
         ready(line.at(u64::MAX).into_future(), &count)?,
-        Error::ValueOutOfRange { .. }
+        ValueOutOfRange
     );
     check!(
         count.woken() == 0 && Arc::strong_count(&count) == 1,
@@ -95,11 +93,11 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
                 }
             }
             match how {
-                "left" => drop(left.submit(&[], |_| Ok(()), &[line.signal_at(value)])?),
-                "right" => drop(right.submit(&[], |_| Ok(()), &[line.signal_at(value)])?),
+                "left" => drop(left.signal(line, value)?),
+                "right" => drop(right.signal(line, value)?),
                 "host" => line.signal(value)?,
                 _ => {
-                    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(value)])?;
+                    left.submit_empty(&[gate.at(1)], &[line.signal_at(value)])?;
                     check!(count.woken() == 0, "woken by a claim");
                     gate.signal(1)?;
                 }
@@ -113,11 +111,7 @@ fn every_kind<S: Subject>(world: &World<S>) -> Verdict {
                     }
                 }
             }
-            check!(
-                count.woken() == 2,
-                "{line:?}: two futures were woken {} times by {how}",
-                count.woken()
-            );
+            check_eq!(count.woken(), 2, "line {line:?}, how {how}");
         }
     }
     // The two bad ends: failed and cancelled.
@@ -159,7 +153,7 @@ fn none_is_lost<S: Subject>(world: &World<S>) -> Verdict {
                 for n in 1..=rounds {
                     block_on(async { ping.at(n).await })??;
                     if by_queue {
-                        right.submit(&[], |_| Ok(()), &[pong.signal_at(n)])?;
+                        right.signal(&pong, n)?;
                     } else {
                         pong.signal(n)?;
                     }
@@ -168,7 +162,7 @@ fn none_is_lost<S: Subject>(world: &World<S>) -> Verdict {
             });
             for n in 1..=rounds {
                 if by_queue {
-                    left.submit(&[], |_| Ok(()), &[ping.signal_at(n)])?;
+                    left.signal(&ping, n)?;
                 } else {
                     ping.signal(n)?;
                 }
@@ -217,10 +211,7 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
         let mut future = line.at(value).into_future();
         let counts = [Count::new(), Count::new(), Count::new()];
         for count in &counts {
-            check!(
-                poll(&mut future, count).is_pending(),
-                "it was never signalled"
-            );
+            check!(poll(&mut future, count).is_pending());
         }
         for old in &counts[..2] {
             let owners = Arc::strong_count(old);
@@ -229,79 +220,14 @@ fn latest_waker<S: Subject>(world: &World<S>) -> Verdict {
         if value == 1 {
             line.signal(value)?;
         } else {
-            queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])?;
+            queue.signal(&line, value)?;
         }
         counts[2].wait_for(1)?;
         let woken = counts.each_ref().map(|count| count.woken());
-        check!(
-            woken == [0, 0, 1],
-            "three wakers in turn were called {woken:?} times"
-        );
+        check_eq!(woken, [0, 0, 1]);
         // Polled with another waker, which is not called, because the future is ready.
         ready(future, &counts[0])??;
-        check!(
-            counts[0].woken() == 0,
-            "a future that was ready called a waker"
-        );
-    }
-    Ok(())
-}
-
-fn many<S: Subject>(world: &World<S>) -> Verdict {
-    const THREADS: usize = 8;
-    const EACH: usize = 40;
-    let line = world.timeline("line")?;
-    let queue = world.right_queue("right")?;
-    for value in 1..=3 {
-        let polled = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let count = Count::new();
-                        let point = line.at(value);
-                        let mut futures: Vec<_> = (0..EACH).map(|_| point.into_future()).collect();
-                        for future in &mut futures {
-                            check!(poll(future, &count).is_pending(), "ready too early");
-                        }
-                        polled.fetch_add(1, Ordering::SeqCst);
-                        count.wait_for(EACH)?;
-                        for future in futures {
-                            ready(future, &count)??;
-                        }
-                        let woken = count.woken();
-                        check!(woken == EACH, "{EACH} futures were woken {woken} times");
-                        Ok(())
-                    })
-                })
-                .collect();
-            while polled.load(Ordering::SeqCst) < THREADS
-                && !threads.iter().any(|thread| thread.is_finished())
-            {
-                thread::yield_now();
-            }
-            match value {
-                1 => line.signal(value)?,
-                2 => drop(queue.submit(&[], |_| Ok(()), &[line.signal_at(value)])?),
-                _ => line.fail(cause("of them all")),
-            }
-            let mut verdicts = Vec::new();
-            for thread in threads {
-                verdicts.push(join(thread)?);
-            }
-            match value {
-                3 => {
-                    for verdict in verdicts {
-                        match verdict {
-                            Err(Stop::Failed(why)) if why.contains("of them all") => {}
-                            other => return Stop::fail(format!("not its failure: {other:?}")),
-                        }
-                    }
-                    Ok(())
-                }
-                _ => verdicts.into_iter().collect(),
-            }
-        })?;
+        check_eq!(counts[0].woken(), 0);
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::user::{Queue, Timeline};
 use crate::{RecorderOf, Subject, World, patience};
 
 cases! {
-    "queue.random_dag_against_a_model": [Q1 Q2 Q9 T3] => from_one_thread;
+    "queue.random_dag_against_a_model": [Q1 Q2 Q9 T3 T2] => from_one_thread;
     "queue.random_dag_from_many_threads": [Q2 Q6 Q9] => from_many_threads;
 }
 
@@ -152,15 +152,10 @@ struct Ground<'w, S: Subject> {
 
 impl<'w, S: Subject> Ground<'w, S> {
     fn new(world: &'w World<S>, count: usize) -> syncline::Result<Self> {
-        let sides = [&world.left, &world.right];
-        let mut queues = Vec::new();
-        for n in 0..QUEUES {
-            queues.push(world.left_queue(&format!("left {n}"))?);
-            queues.push(world.right_queue(&format!("right {n}"))?);
-        }
-        let buffers = (0..2 * BUFFERS).map(|n| sides[n % 2].buffer(WORDS));
+        let queues = world.queues(2 * QUEUES)?;
+        let buffers = (0..2 * BUFFERS).map(|n| world.side(n).buffer(WORDS));
         let traces = |side: usize| -> syncline::Result<Vec<_>> {
-            (0..count).map(|_| sides[side].buffer(WORDS)).collect()
+            (0..count).map(|_| world.side(side).buffer(WORDS)).collect()
         };
         let buffers = buffers.collect::<syncline::Result<_>>()?;
         let right = if world.is_pair() {
@@ -199,11 +194,7 @@ impl<'w, S: Subject> Ground<'w, S> {
         let from = op.from.map(|from| self.buffers[from].clone());
         let (to, trace) = (self.buffers[op.to].clone(), self.trace(plan, n).clone());
         let (value, slow) = (op.value, op.slow);
-        let side = if op.queue.is_multiple_of(2) {
-            &self.world.left
-        } else {
-            &self.world.right
-        };
+        let side = self.world.side(op.queue);
         let device = side.clone();
         let work = move |recorder: &mut RecorderOf<'_, S>| {
             if slow {
@@ -265,12 +256,7 @@ fn graphs<S: Subject>(
         for queue in &ground.queues[..2] {
             queue.idle(patience())?;
         }
-        let lines = (0..LINES).map(|n| world.timeline(&format!("line {n}")));
-        run(
-            &ground,
-            &plan,
-            &lines.collect::<syncline::Result<Vec<_>>>()?,
-        )
+        run(&ground, &plan, &world.numbered(LINES, "line")?)
     })
 }
 

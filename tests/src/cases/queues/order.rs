@@ -2,11 +2,8 @@
 
 use std::sync::mpsc;
 
-use syncline::QueueKind;
-
-use super::{fill_after, slow_fill};
-use crate::case::{Stop, Verdict, cases, check};
-use crate::cases::{DELAY, LONG_DELAY, WORDS, copying, filling, is_filled, shows};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
+use crate::cases::{DELAY, LONG_DELAY, WORDS, copying, filled, is_filled, shows};
 use crate::dice::seeds;
 use crate::user::{Device, wait_all, wait_any};
 use crate::{RecorderOf, Subject, World, patience};
@@ -15,10 +12,7 @@ cases! {
     "queue.work_follows_its_waits": [Q1 Q9] => follows_waits;
     "queue.without_the_wait_data_is_wrong": [Q1] => without_wait;
     "queue.empty_submissions": [Q1 Q7] => empty;
-    "queue.one_to_many": [Q1 Q9] => one_to_many;
-    "queue.many_to_one": [Q1 Q9] => many_to_one;
-    "queue.last_signal_covers_all_earlier_work": [Q7] => last_signal;
-    "queue.256_waits_and_256_signals": [Q1 T3] => many_points;
+    "queue.256_waits_and_256_signals": [Q1 T3 Q9] => many_points;
     "queue.every_consumer_copies_the_data": [Q1 Q9] => consumers_copy;
     "queue.own_work_runs_in_order": [Q1 Q7] => own_order;
     "queue.position_is_of_the_call": [Q7 Q8] => position;
@@ -31,23 +25,12 @@ fn follows_waits<S: Subject>(world: &World<S>) -> Verdict {
     let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
     for round in 1..=3u32 {
         let n = u64::from(round);
-        slow_fill(world, &left, &source, round, ready.signal_at(n))?;
-        let to = target.clone();
-        right.submit(
-            &[ready.at(n)],
-            move |recorder| S::fill(recorder, &to, round),
-            &[done.signal_at(n)],
-        )?;
+        left.fill_after(DELAY, &source, round, &[ready.signal_at(n)])?;
+        right.fill(&[ready.at(n)], &target, round, &[done.signal_at(n)])?;
         done.at(n).wait(patience())?;
         // The right side's work came after the left's, and the host sees both.
-        check!(
-            is_filled::<S>(&source, round),
-            "the left work was not done in round {round}"
-        );
-        check!(
-            is_filled::<S>(&target, round),
-            "the right work was not done in round {round}"
-        );
+        filled::<S>(&source, round, "source")?;
+        filled::<S>(&target, round, "target")?;
     }
     Ok(())
 }
@@ -61,15 +44,12 @@ fn without_wait<S: Subject>(world: &World<S>) -> Verdict {
         let (ready, done) = (world.timeline("ready")?, world.timeline("done")?);
         let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
         let source = world.left.buffer(WORDS)?;
-        fill_after(LONG_DELAY, world, &left, &source, 1, ready.signal_at(1))?;
-        right.submit(&[], |_| Ok(()), &[done.signal_at(1)])?;
+        left.fill_after(LONG_DELAY, &source, 1, &[ready.signal_at(1)])?;
+        right.signal(&done, 1)?;
         done.at(1).wait(patience())?;
         let stale = S::read(&source).contains(&0);
         ready.at(1).wait(patience())?;
-        check!(
-            is_filled::<S>(&source, 1),
-            "not even the wait made the work visible"
-        );
+        filled::<S>(&source, 1, "source")?;
         Ok(stale)
     };
     shows(
@@ -92,120 +72,35 @@ fn driver_queues<S: Subject>(device: &Device<S>) -> Option<u32> {
 fn empty<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("line")?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    left.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
-    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    left.submit_empty(&[], &[])?.end().wait(patience())?;
+    left.signal(&line, 1)?;
     right
-        .submit(&[line.at(1)], |_| Ok(()), &[])?
+        .submit_empty(&[line.at(1)], &[])?
         .end()
         .wait(patience())?;
     left.idle(patience())?;
     check!(line.value()? == 1, "the value is {}", line.value()?);
-    check!(
-        left.position().is_reached()?,
-        "an idle queue has not reached its position"
-    );
-    Ok(())
-}
-
-fn one_to_many<S: Subject>(world: &World<S>) -> Verdict {
-    let line = world.timeline("line")?;
-    let left = world.left_queue("left")?;
-    let source = world.left.buffer(WORDS)?;
-    slow_fill(world, &left, &source, 5, line.signal_at(1))?;
-    let mut ends = Vec::new();
-    for index in 0..8 {
-        let side = if index % 2 == 0 {
-            &world.right
-        } else {
-            &world.left
-        };
-        let queue = side.queue(QueueKind::Compute, &format!("consumer {index}"))?;
-        ends.push(queue.submit(&[line.at(1)], |_| Ok(()), &[])?.end().keep());
-    }
-    // The first end shows the error: work that did not wait ends before the producer.
-    let ends: Vec<_> = ends.iter().map(|end| end.point()).collect();
-    let first = wait_any(&ends, patience())?;
-    check!(is_filled::<S>(&source, 5), "consumer {first} did not wait");
-    wait_all(&ends, patience())?;
-    Ok(())
-}
-
-fn many_to_one<S: Subject>(world: &World<S>) -> Verdict {
-    let mut producers = Vec::new();
-    for index in 0..6u32 {
-        let line = world.timeline(&format!("line {index}"))?;
-        let queue = world.left_queue(&format!("producer {index}"))?;
-        let buffer = world.left.buffer(WORDS)?;
-        slow_fill(world, &queue, &buffer, index + 1, line.signal_at(1))?;
-        producers.push((line, queue, buffer));
-    }
-    let right = world.right_queue("right")?;
-    let waits: Vec<_> = producers.iter().map(|(line, ..)| line.at(1)).collect();
-    right
-        .submit(&waits, |_| Ok(()), &[])?
-        .end()
-        .wait(patience())?;
-    for (index, (_, _, buffer)) in producers.iter().enumerate() {
-        check!(
-            is_filled::<S>(buffer, index as u32 + 1),
-            "producer {index} was not waited for"
-        );
-    }
-    Ok(())
-}
-
-fn last_signal<S: Subject>(world: &World<S>) -> Verdict {
-    let (early, late) = (world.timeline("early")?, world.timeline("late")?);
-    let left = world.left_queue("left")?;
-    let buffers = [world.left.buffer(WORDS)?, world.left.buffer(WORDS)?];
-    slow_fill(world, &left, &buffers[0], 1, early.signal_at(1))?;
-    slow_fill(world, &left, &buffers[1], 2, early.signal_at(2))?;
-    left.submit(&[], |_| Ok(()), &[late.signal_at(1)])?;
-    let right = world.right_queue("right")?;
-    right
-        .submit(&[late.at(1)], |_| Ok(()), &[])?
-        .end()
-        .wait(patience())?;
-    for (index, buffer) in buffers.iter().enumerate() {
-        check!(
-            is_filled::<S>(buffer, index as u32 + 1),
-            "work {index} was not done"
-        );
-    }
-    check!(
-        early.value()? == 2,
-        "an earlier signal of the queue is missing"
-    );
+    check!(left.position().is_reached()?);
     Ok(())
 }
 
 fn many_points<S: Subject>(world: &World<S>) -> Verdict {
     const LINES: usize = 256;
-    let lines = |what: &str| -> syncline::Result<Vec<_>> {
-        (0..LINES)
-            .map(|n| world.timeline(&format!("{what} {n}")))
-            .collect()
-    };
-    let (inputs, outputs) = (lines("input")?, lines("output")?);
+    let (inputs, outputs) = (
+        world.numbered(LINES, "input")?,
+        world.numbered(LINES, "output")?,
+    );
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
     let waits: Vec<_> = inputs.iter().map(|line| line.at(1)).collect();
     let signals: Vec<_> = outputs.iter().map(|line| line.signal_at(1)).collect();
-    right.submit(&waits, filling::<S>(&target, 2), &signals)?;
+    right.fill(&waits, &target, 2, &signals)?;
     // One submission signals half of them. The host signals the rest, except for the last one.
     let by_device: Vec<_> = inputs[..LINES / 2]
         .iter()
         .map(|line| line.signal_at(1))
         .collect();
-    let (device, to) = (world.left.clone(), source.clone());
-    left.submit(
-        &[],
-        move |recorder| {
-            device.busy(recorder, DELAY)?;
-            S::fill(recorder, &to, 1)
-        },
-        &by_device,
-    )?;
+    left.fill_after(DELAY, &source, 1, &by_device)?;
     for line in &inputs[LINES / 2..LINES - 1] {
         line.signal(1)?;
     }
@@ -222,10 +117,7 @@ fn many_points<S: Subject>(world: &World<S>) -> Verdict {
     inputs[LINES - 1].signal(1)?;
     let outputs: Vec<_> = outputs.iter().map(|line| line.at(1)).collect();
     let first = wait_any(&outputs, patience())?;
-    check!(
-        is_filled::<S>(&target, 2),
-        "signal {first} came before the work"
-    );
+    filled::<S>(&target, 2, format_args!("first {first}"))?;
     wait_all(&outputs, patience())?;
     Ok(())
 }
@@ -238,7 +130,7 @@ fn consumers_copy<S: Subject>(world: &World<S>) -> Verdict {
     let mut consumers = Vec::new();
     for n in 1..=CONSUMERS {
         if n == CONSUMERS / 2 {
-            slow_fill(world, &left, &source, 5, line.signal_at(1))?;
+            left.fill_after(DELAY, &source, 5, &[line.signal_at(1)])?;
         }
         let queue = world.left_queue(&format!("consumer {n}"))?;
         let target = world.left.buffer(WORDS)?;
@@ -251,15 +143,11 @@ fn consumers_copy<S: Subject>(world: &World<S>) -> Verdict {
     }
     // The other side's wait makes all copies visible to the host.
     right
-        .submit(&[copied.at(CONSUMERS.into())], |_| Ok(()), &[])?
+        .submit_empty(&[copied.at(CONSUMERS.into())], &[])?
         .end()
         .wait(patience())?;
     for (queue, target) in &consumers {
-        check!(
-            is_filled::<S>(target, 5),
-            "{queue:?} copied {:?}…",
-            &S::read(target)[..4]
-        );
+        filled::<S>(target, 5, format_args!("queue {queue:?}"))?;
     }
     Ok(())
 }
@@ -274,7 +162,7 @@ fn own_order<S: Subject>(world: &World<S>) -> Verdict {
     seeds(2, |dice| {
         let mut model = [0; BUFFERS];
         for to in &buffers {
-            left.submit(&[], filling::<S>(to, 0), &[])?;
+            left.fill(&[], to, 0, &[])?;
         }
         let mut last = left.position().keep();
         for value in 1..=200 {
@@ -282,7 +170,7 @@ fn own_order<S: Subject>(world: &World<S>) -> Verdict {
             let (source, target) = (&buffers[from], &buffers[to]);
             let submitted = if from == to {
                 model[to] = value;
-                left.submit(&[], filling::<S>(target, value), &[])?
+                left.fill(&[], target, value, &[])?
             } else {
                 (model[from], model[to]) = (value, value);
                 let (source, target) = (source.clone(), target.clone());
@@ -295,15 +183,11 @@ fn own_order<S: Subject>(world: &World<S>) -> Verdict {
             last = submitted.end().keep();
         }
         right
-            .submit(&[last.point()], |_| Ok(()), &[])?
+            .submit_empty(&[last.point()], &[])?
             .end()
             .wait(patience())?;
         for (n, (buffer, value)) in buffers.iter().zip(model).enumerate() {
-            check!(
-                is_filled::<S>(buffer, value),
-                "buffer {n} holds {:?}… instead of {value}",
-                &S::read(buffer)[..4]
-            );
+            filled::<S>(buffer, value, format_args!("n {n}"))?;
         }
         Ok(())
     })
@@ -313,7 +197,7 @@ fn own_order<S: Subject>(world: &World<S>) -> Verdict {
 fn copy_returns<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.left_queue("queue")?;
     let (from, to) = (world.left.buffer(WORDS)?, world.left.buffer(WORDS)?);
-    queue.submit(&[], filling::<S>(&from, 7), &[])?;
+    queue.fill(&[], &from, 7, &[])?;
     let still = world.left.stall()?;
     let latch = still.latch();
     queue.submit(&[], move |recorder| latch.block(recorder), &[])?;
@@ -342,14 +226,11 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
     const LAST: usize = 8;
     let gate = world.timeline("gate")?;
     let queue = world.right_queue("right")?;
-    check!(
-        queue.position().is_reached()?,
-        "a fresh queue has not reached its position"
-    );
+    check!(queue.position().is_reached()?);
     let mut steps = Vec::new();
     for n in 1..=LAST {
         let buffer = world.right.buffer(WORDS)?;
-        queue.submit(&[gate.at(n as u64)], filling::<S>(&buffer, 1), &[])?;
+        queue.fill(&[gate.at(n as u64)], &buffer, 1, &[])?;
         steps.push((buffer, queue.position().keep()));
     }
     for open in 0..=LAST {
@@ -359,14 +240,8 @@ fn position<S: Subject>(world: &World<S>) -> Verdict {
         }
         for (n, (buffer, position)) in steps.iter().enumerate() {
             let reached = position.point().is_reached()?;
-            check!(
-                reached == (n < open),
-                "{open} submissions may run, and position {n} is reached: {reached}"
-            );
-            check!(
-                is_filled::<S>(buffer, reached.into()),
-                "position {n} is reached: {reached}, but not its work"
-            );
+            check_eq!(reached, (n < open));
+            filled::<S>(buffer, reached.into(), format_args!("n {n}"))?;
         }
     }
     Ok(())

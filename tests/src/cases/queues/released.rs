@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::slow_fill;
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, cases, check};
-use crate::cases::{WORDS, filling, is_filled};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
+use crate::cases::{DELAY, WORDS, filled, is_filled};
 use crate::dice::Dice;
 use crate::user::{Queue, Timeline};
 use crate::{RecorderOf, Subject, World, patience};
@@ -30,14 +29,14 @@ fn each_value<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     for value in values {
         let queue = world.right_queue(&format!("waits for {value}"))?;
         let buffer = world.right.buffer(WORDS)?;
-        queue.submit(&[line.at(value)], filling::<S>(&buffer, 1), &[])?;
+        queue.fill(&[line.at(value)], &buffer, 1, &[])?;
         waiting.push((value, queue, buffer));
     }
     for now in 1..=LAST {
         if now % 2 == 0 {
             line.signal(now)?;
         } else {
-            left.submit(&[], |_| Ok(()), &[line.signal_at(now)])?;
+            left.signal(&line, now)?;
             line.at(now).wait(patience())?;
         }
         for (value, queue, buffer) in &waiting {
@@ -61,21 +60,18 @@ fn below<S: Subject>(world: &World<S>) -> Verdict {
     let source = world.left.buffer(WORDS)?;
     let waiter = |value: u64| -> syncline::Result<_> {
         let queue = world.right_queue(&format!("waits for {value}"))?;
-        let submitted = queue.submit(&[line.at(value)], |_| Ok(()), &[])?;
+        let submitted = queue.submit_empty(&[line.at(value)], &[])?;
         let (end, held) = (submitted.end().keep(), submitted.is_held());
         Ok((value, queue, end, held))
     };
     let early = [1, 3, 6].map(waiter);
-    slow_fill(world, &left, &source, 1, line.signal_at(7))?;
+    left.fill_after(DELAY, &source, 1, &[line.signal_at(7)])?;
     // 7 may be pending or reached by now. The other values are not signalled.
     let late = [2, 5, 7].map(waiter);
     for waiter in early.into_iter().chain(late) {
         let (value, _queue, end, _) = waiter?;
         end.point().wait(patience())?;
-        check!(
-            is_filled::<S>(&source, 1),
-            "what waits for {value} came before the signal of 7"
-        );
+        filled::<S>(&source, 1, format_args!("value {value}"))?;
     }
     for value in [1, 4, 6, 7] {
         let (_, _queue, end, held) = waiter(value)?;
@@ -101,7 +97,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
     {
         let (device, host) = (make(world, "the device's")?, make(world, "the host's")?);
         let (source, target) = (world.left.buffer(WORDS)?, world.right.buffer(WORDS)?);
-        let both = right.submit(&[device.at(1), host.at(1)], filling::<S>(&target, 2), &[])?;
+        let both = right.fill(&[device.at(1), host.at(1)], &target, 2, &[])?;
         let one_is_missing = |which: &str| {
             check!(
                 right.held().count == 1 && is_filled::<S>(&target, 0),
@@ -111,7 +107,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
         };
         one_is_missing("either signal")?;
         if host_last {
-            slow_fill(world, &left, &source, 1, device.signal_at(1))?;
+            left.fill_after(DELAY, &source, 1, &[device.signal_at(1)])?;
             one_is_missing("the host's signal")?;
             device.at(1).wait(patience())?;
             one_is_missing("the host's signal")?;
@@ -119,7 +115,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
         } else {
             host.signal(1)?;
             one_is_missing("the device's signal")?;
-            slow_fill(world, &left, &source, 1, device.signal_at(1))?;
+            left.fill_after(DELAY, &source, 1, &[device.signal_at(1)])?;
         }
         both.end().wait(patience())?;
         check!(
@@ -135,7 +131,7 @@ fn joined<S: Subject>(world: &World<S>) -> Verdict {
 /// A timeline of the host holds all submissions, and a blocked device fills the driver's queue.
 fn closed_gate<S: Subject>(world: &World<S>) -> Verdict {
     let line = world.timeline("gate")?;
-    let close = |queue: &Queue<S>| queue.submit(&[line.at(1)], |_| Ok(()), &[]).map(|_| ());
+    let close = |queue: &Queue<S>| queue.submit_empty(&[line.at(1)], &[]).map(|_| ());
     flood(world, close, || Ok(line.signal(1)?))?;
     let stall = world.left.stall()?;
     flood(
@@ -211,17 +207,9 @@ fn flood<S: Subject>(
     open()?;
     for (queue, line, buffer) in &queues {
         line.at(each.into()).wait(patience())?;
-        check!(
-            is_filled::<S>(buffer, each),
-            "{queue:?} ended with {} instead of {each}",
-            S::read(buffer)[0]
-        );
+        filled::<S>(buffer, each, format_args!("queue {queue:?}"))?;
     }
     let ran = ran.load(Ordering::Relaxed);
-    check!(
-        ran == each * QUEUES as u32,
-        "{ran} works were recorded instead of {}",
-        each * QUEUES as u32
-    );
+    check_eq!(ran, each * QUEUES as u32);
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use syncline::{Error, Signal, error::Object};
 
-use super::super::cause;
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
+use crate::cases::cause;
 use crate::user::{Point, Queue, Timeline};
 use crate::{Subject, World, patience};
 
 cases! {
-    "rejected.every_wrong_submission": [E5 Q5 T1 T2 T7] => every_wrong;
+    "rejected.every_wrong_submission": [E5 Q5 T1 T2 T7 Q4] => every_wrong;
 }
 
 /// A wrong submission and its expected error.
@@ -22,7 +22,26 @@ pub(super) struct Wrong<'t, S: Subject> {
     pub(super) work: Work,
     /// The object that the error names. An application's own error may name anything.
     names: Option<&'t Object>,
-    is: fn(&Error) -> bool,
+    is: Told,
+}
+
+/// The kind of an error, with two of its numbers.
+type Told = (&'static str, [u64; 2]);
+
+fn told(error: &Error) -> Option<Told> {
+    Some(match *error {
+        Error::ValueOutOfRange { asked, reached, .. } => ("out of range", [asked, reached]),
+        Error::SignalNotAboveReached { asked, reached, .. } => ("not above", [asked, reached]),
+        Error::SignalOverlapsClaim { above, upto, .. } => ("overlaps", [above, upto]),
+        Error::DuplicateSignal { asked, .. } => ("duplicate", [asked, 0]),
+        Error::SignalBehindOwnWait { asked, waited, .. } => ("own wait", [asked, waited]),
+        Error::Failed { value, .. } if error.to_string().contains("before") => {
+            ("failed", [value, 0])
+        }
+        Error::Work(_) if error.to_string().contains("by itself") => ("work", [0, 0]),
+        Error::Reentrant { .. } => ("reentrant", [0, 0]),
+        _ => return None,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +70,7 @@ pub(super) fn set_up<S: Subject>(world: &World<S>) -> Result<Stage<S>, Stop> {
     let (claimed, gate) = (world.timeline("claimed")?, world.timeline("gate")?);
     failed.fail(cause("before"));
     let holder = world.right_queue("holder")?;
-    holder.submit(&[gate.at(1)], |_| Ok(()), &[claimed.signal_at(10)])?;
+    holder.submit_empty(&[gate.at(1)], &[claimed.signal_at(10)])?;
     let narrow = syncline::Timeline::new("narrow", 0, |initial| {
         let home = world.left.port(initial)?;
         Ok([home.with_max_value_difference(100)].into_iter().collect())
@@ -68,200 +87,84 @@ pub(super) fn set_up<S: Subject>(world: &World<S>) -> Result<Stage<S>, Stop> {
 }
 
 impl<S: Subject> Stage<S> {
-    fn signal<'t>(
-        &self,
-        what: &'static str,
-        of: &'t Timeline<S>,
-        value: u64,
-        is: fn(&Error) -> bool,
-    ) -> Wrong<'t, S> {
-        Wrong {
-            what,
-            waits: Vec::new(),
-            signals: vec![of.signal_at(value)],
-            work: Work::Fine,
-            names: Some(of.object()),
-            is,
-        }
-    }
-
-    fn wait<'t>(
-        &self,
-        what: &'static str,
-        of: &'t Timeline<S>,
-        value: u64,
-        is: fn(&Error) -> bool,
-    ) -> Wrong<'t, S> {
-        Wrong {
-            waits: vec![of.at(value)],
-            signals: Vec::new(),
-            ..self.signal(what, of, value, is)
-        }
-    }
-
     pub(super) fn wrong(&self) -> Vec<Wrong<'_, S>> {
-        use Error as E;
+        const MAX: u64 = u64::MAX;
         let (line, claimed) = (&self.line, &self.claimed);
         let (failed, narrow) = (&self.failed, &self.narrow);
-        vec![
-            self.signal("to all ones", line, u64::MAX, |e| {
-                matches!(
-                    e,
-                    E::ValueOutOfRange {
-                        asked: u64::MAX,
-                        reached: 5,
-                        ..
-                    }
-                )
-            }),
-            self.signal("beyond the limit", narrow, 101, |e| {
-                matches!(
-                    e,
-                    E::ValueOutOfRange {
-                        asked: 101,
-                        reached: 0,
-                        largest: 100,
-                        ..
-                    }
-                )
-            }),
-            self.signal("back", line, 3, |e| {
-                matches!(
-                    e,
-                    E::SignalNotAboveReached {
-                        asked: 3,
-                        reached: 5,
-                        ..
-                    }
-                )
-            }),
-            self.signal("to where it is", line, 5, |e| {
-                matches!(
-                    e,
-                    E::SignalNotAboveReached {
-                        asked: 5,
-                        reached: 5,
-                        ..
-                    }
-                )
-            }),
-            self.signal("to 0", line, 0, |e| {
-                matches!(
-                    e,
-                    E::SignalNotAboveReached {
-                        asked: 0,
-                        reached: 5,
-                        ..
-                    }
-                )
-            }),
-            self.signal("into a claim", claimed, 7, |e| {
-                matches!(
-                    e,
-                    E::SignalOverlapsClaim {
-                        asked: 7,
-                        above: 0,
-                        upto: 10,
-                        ..
-                    }
-                )
-            }),
-            self.signal("onto a claim", claimed, 10, |e| {
-                matches!(
-                    e,
-                    E::SignalOverlapsClaim {
-                        asked: 10,
-                        above: 0,
-                        upto: 10,
-                        ..
-                    }
-                )
-            }),
-            self.signal(
-                "what has failed",
-                failed,
-                1,
-                |e| matches!(e, E::Failed { cause, .. } if cause.to_string().contains("before")),
+        let rows: [(_, _, &[u64], &[u64], Told); 13] = [
+            ("to all ones", line, &[], &[MAX], ("out of range", [MAX, 5])),
+            (
+                "beyond the limit",
+                narrow,
+                &[],
+                &[101],
+                ("out of range", [101, 0]),
             ),
-            Wrong {
-                signals: vec![line.signal_at(6), line.signal_at(8)],
-                ..self.signal("twice", line, 8, |e| {
-                    matches!(e, E::DuplicateSignal { asked: 8, .. })
-                })
-            },
-            Wrong {
-                waits: vec![line.at(9)],
-                ..self.signal("behind its own wait", line, 8, |e| {
-                    matches!(
-                        e,
-                        E::SignalBehindOwnWait {
-                            asked: 8,
-                            waited: 9,
-                            ..
-                        }
-                    )
-                })
-            },
-            Wrong {
-                waits: vec![line.at(7), line.at(8), line.at(6)],
-                ..self.signal("its own wait", line, 8, |e| {
-                    matches!(
-                        e,
-                        E::SignalBehindOwnWait {
-                            asked: 8,
-                            waited: 8,
-                            ..
-                        }
-                    )
-                })
-            },
-            self.wait("waits for all ones", line, u64::MAX, |e| {
-                matches!(
-                    e,
-                    E::ValueOutOfRange {
-                        asked: u64::MAX,
-                        reached: 5,
-                        ..
-                    }
-                )
-            }),
-            self.wait("waits beyond the limit", narrow, 101, |e| {
-                matches!(
-                    e,
-                    E::ValueOutOfRange {
-                        asked: 101,
-                        reached: 0,
-                        largest: 100,
-                        ..
-                    }
-                )
-            }),
-            Wrong {
-                waits: Vec::new(),
-                signals: Vec::new(),
-                work: Work::Fails,
-                names: None,
-                ..self.signal("fails", line, 6, |e| {
-                    matches!(e, E::Work(_)) && e.to_string().contains("by itself")
-                })
-            },
-            Wrong {
-                work: Work::Reenters,
-                names: Some(self.queue.object()),
-                ..self.signal("submits to its own queue", line, 6, |e| {
-                    matches!(e, E::Reentrant { .. })
-                })
-            },
-        ]
+            ("back", line, &[], &[3], ("not above", [3, 5])),
+            ("to where it is", line, &[], &[5], ("not above", [5, 5])),
+            ("to 0", line, &[], &[0], ("not above", [0, 5])),
+            ("into a claim", claimed, &[], &[7], ("overlaps", [0, 10])),
+            ("onto a claim", claimed, &[], &[10], ("overlaps", [0, 10])),
+            ("what has failed", failed, &[], &[1], ("failed", [1, 0])),
+            ("twice", line, &[], &[6, 8], ("duplicate", [8, 0])),
+            (
+                "behind its own wait",
+                line,
+                &[9],
+                &[8],
+                ("own wait", [8, 9]),
+            ),
+            ("its own wait", line, &[7, 8, 6], &[8], ("own wait", [8, 8])),
+            (
+                "and waits for all ones",
+                line,
+                &[MAX],
+                &[],
+                ("out of range", [MAX, 5]),
+            ),
+            (
+                "and waits beyond the limit",
+                narrow,
+                &[101],
+                &[],
+                ("out of range", [101, 0]),
+            ),
+        ];
+        let mut all: Vec<_> = rows
+            .into_iter()
+            .map(|(what, of, waits, signals, is)| Wrong {
+                what,
+                waits: waits.iter().map(|&value| of.at(value)).collect(),
+                signals: signals.iter().map(|&value| of.signal_at(value)).collect(),
+                work: Work::Fine,
+                names: Some(of.object()),
+                is,
+            })
+            .collect();
+        all.push(Wrong {
+            what: "and fails",
+            waits: Vec::new(),
+            signals: Vec::new(),
+            work: Work::Fails,
+            names: None,
+            is: ("work", [0, 0]),
+        });
+        all.push(Wrong {
+            what: "and submits to its own queue",
+            waits: Vec::new(),
+            signals: vec![line.signal_at(6)],
+            work: Work::Reenters,
+            names: Some(self.queue.object()),
+            is: ("reentrant", [0, 0]),
+        });
+        all
     }
 }
 
 fn every_wrong<S: Subject>(world: &World<S>) -> Verdict {
     const RIGHT: usize = 5;
     let stage = set_up(world)?;
-    let right: Vec<_> = (0..RIGHT)
-        .map(|nth| world.timeline(&format!("right {nth}")))
-        .collect::<syncline::Result<_>>()?;
+    let right = world.numbered(RIGHT, "right")?;
     let ran = Arc::new(AtomicU32::new(0));
     let mut rounds = 0;
     for wrong in stage.wrong() {
@@ -283,29 +186,24 @@ fn every_wrong<S: Subject>(world: &World<S>) -> Verdict {
                         Ok(())
                     }
                     Work::Fails => Err(cause("by itself")),
-                    Work::Reenters => own.submit(&[], |_| Ok(()), &[]).map(drop),
+                    Work::Reenters => own.submit_empty(&[], &[]).map(drop),
                 },
                 &signals,
             );
             let Err(error) = refused else {
-                return Stop::fail(format!("a submission that {} is accepted", wrong.what));
+                return Stop::fail(format!(
+                    "a submission that signals {} is accepted",
+                    wrong.what
+                ));
             };
-            check!(
-                (wrong.is)(&error),
-                "for one that signals {}: {error}",
-                wrong.what
-            );
+            check_eq!(told(&error), Some(wrong.is), "{}: {error}", wrong.what);
             let text = error.to_string();
             let named = wrong.names.is_none_or(|object| {
                 text.contains(object.label()) && text.contains(&format!("#{}", object.id()))
             });
             check!(named, "{:?} is not named in: {text}", wrong.names);
             // No value has changed, and everything that it would have claimed is free.
-            check!(
-                stage.line.value()? == 5,
-                "the value moved to {}",
-                stage.line.value()?
-            );
+            check_eq!(stage.line.value()?, 5);
             check!(stage.queue.held().count == 0, "something of it is held");
             if place.is_some() {
                 for line in &right {
@@ -321,10 +219,7 @@ fn every_wrong<S: Subject>(world: &World<S>) -> Verdict {
             }
         }
     }
-    check!(
-        ran.load(Ordering::SeqCst) == 0,
-        "work of a refused submission ran"
-    );
+    check_eq!(ran.load(Ordering::SeqCst), 0);
 
     // A fence of another device.
     if world.is_pair() {
@@ -339,10 +234,8 @@ fn every_wrong<S: Subject>(world: &World<S>) -> Verdict {
     let last = 1000 * (rounds + 1);
     let signals: Vec<_> = right.iter().map(|line| line.signal_at(last)).collect();
     let waits = [stage.claimed.at(10), stage.line.at(5)];
-    stage.queue.submit(&waits, |_| Ok(()), &signals)?;
-    stage
-        .queue
-        .submit(&[], |_| Ok(()), &[stage.line.signal_at(6)])?;
+    stage.queue.submit_empty(&waits, &signals)?;
+    stage.queue.submit_empty(&[], &[stage.line.signal_at(6)])?;
     for line in &right {
         line.at(last).wait(patience())?;
     }

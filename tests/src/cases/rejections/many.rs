@@ -1,10 +1,8 @@
 //! Q5, H2: thousands of rejections.
 
-use syncline::Error;
-
-use super::super::{cause, unless_linked};
 use super::every::{Work, set_up};
 use crate::case::{Verdict, cases, check, check_error};
+use crate::cases::{cause, unless_linked};
 use crate::dice::Dice;
 use crate::footprint::grows_nothing;
 use crate::{Subject, World, patience};
@@ -35,7 +33,7 @@ fn ten_thousand<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
                     move |_| match work {
                         Work::Fine => Ok(()),
                         Work::Fails => Err(cause("by itself")),
-                        Work::Reenters => own.submit(&[], |_| Ok(()), &[]).map(drop),
+                        Work::Reenters => own.submit_empty(&[], &[]).map(drop),
                     },
                     &wrong.signals,
                 );
@@ -60,15 +58,13 @@ fn ten_thousand<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         };
         round()?;
         for line in &held {
-            check_error!(line.at(1).wait(patience()), Error::Failed { .. });
+            check_error!(line.at(1).wait(patience()), Failed);
         }
         stage.queue.idle(patience())?;
         Ok(())
     })?;
     stage.gate.signal(1)?;
-    stage
-        .queue
-        .submit(&[stage.claimed.at(10)], |_| Ok(()), &[])?;
+    stage.queue.submit_empty(&[stage.claimed.at(10)], &[])?;
     stage.queue.idle(patience())?;
     stage.holder.idle(patience())?;
     Ok(())

@@ -14,7 +14,7 @@ use crate::arena::{Arena, exports_images, wait_until_dropped};
 use crate::case::{Stop, Verdict, check, check_error, end_process, note};
 use crate::footprint::grows_nothing;
 use crate::texels::{PLAIN, SHAPES, cut, shape, texels, used, words_of};
-use crate::user::{Point, Queue};
+use crate::user::Queue;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -254,7 +254,7 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
         )?;
         let ready = match synchronized || round == 0 {
             true => line.at(2 * round + 1),
-            false => Point::EMPTY,
+            false => world.left.empty_point(),
         };
         let (from, to) = (images[1 - writer].clone(), seen.clone());
         let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);

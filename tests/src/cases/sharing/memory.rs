@@ -7,7 +7,7 @@ use syncline::{Error, Mechanism, SharedBuffer, WaitMode, handle::HandleKind};
 use super::super::{DELAY, LONG_DELAY, WORDS, shows};
 use super::bridge::{Relay, copy, fill};
 use crate::case::{Stop, Verdict, check, check_error};
-use crate::user::{Device, Point};
+use crate::user::Device;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -99,7 +99,11 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
         &[produced.signal_at(1)],
     )?;
     let wait = |point| {
-        if synchronized { point } else { Point::EMPTY }
+        if synchronized {
+            point
+        } else {
+            world.left.empty_point()
+        }
     };
     let ready = relay.bring(
         std::slice::from_ref(&shared),

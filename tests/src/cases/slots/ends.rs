@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Device, Error, ErrorKind, QueueKind, Recorder};
+use syncline::{Device, ErrorKind, QueueKind, Recorder};
 
 use super::super::captures::{Stall, cuda_queue};
 use super::super::processes::lost::in_time;
 use super::super::sharing::lost::native_code;
-use super::super::{WORDS, filling};
 use super::{Slotted, lines, pass_on};
 use crate::case::{Stop, Verdict, check, check_error, end_process, equipped_cases};
+use crate::cases::{WORDS, filling};
 use crate::forked::in_child;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
@@ -40,7 +40,7 @@ fn lost(world: &World<Equipped>) -> Verdict {
     let graph = slotted.end()?;
     let values = |n| [wait.at(n), middle.at(n), end.at(n)];
     stall.hold();
-    right.submit(&[], |_| Ok(()), &[ready.signal_at(1)])?;
+    right.signal(&ready, 1)?;
     native.launch(&graph, &values(1))?;
     pass_on(&right, &half, 1, &answer, 1)?;
     answer.at(1).wait(patience())?;
@@ -110,14 +110,14 @@ fn forked(world: &World<Equipped>) -> Verdict {
         drop(copies.take());
         Ok(())
     })?;
-    right.submit(&[], |_| Ok(()), &[ready.signal_at(1)])?;
+    right.signal(&ready, 1)?;
     done.at(1).wait(patience())?;
     let (idle, _) = copies
         .as_ref()
         .ok_or_else(|| Stop::Failed("no graph".into()))?;
     check_error!(
         native.launch(idle, &[wait.at(1), signal.at(2)]),
-        Error::Unsupported { .. }
+        Unsupported
     );
     queue.submit(&[], filling::<Equipped>(&buffer, 0), &[])?;
     native.launch(&graph, &[wait.at(1), signal.at(2)])?;

@@ -9,11 +9,11 @@ use syncline::Error;
 use syncline::clock::HostClock;
 use syncline::cuda::{self, sys};
 
-use super::super::WORDS;
 use super::super::captures::{Stall, cuda_queue, done};
 use super::{Owned, SHORT, Slotted, Timeline, lines, pass_on};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::WORDS;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -53,10 +53,7 @@ fn thousand(world: &World<Equipped>) -> Verdict {
         asked.value()?,
         answered.value()?
     );
-    check!(
-        Equipped::read(&buffer)[0] == 3,
-        "the last launch did not end"
-    );
+    check_eq!(Equipped::read(&buffer)[0], 3);
     Ok(())
 }
 
@@ -80,7 +77,7 @@ fn two_in_flight(world: &World<Equipped>) -> Verdict {
         check!(queue.held().count == 0, "the launches are not in flight");
         pass_on(&right, &line, odd, &first, round)?;
         pass_on(&other, &line, even, &second, round)?;
-        check_error!(first.at(round).wait(SHORT), Error::TimedOut { .. });
+        check_error!(first.at(round).wait(SHORT), TimedOut);
         start.release();
         first.at(round).wait(patience())?;
         let early = second.at(round).wait(SHORT);
@@ -107,29 +104,17 @@ fn held(world: &World<Equipped>) -> Verdict {
     let graph = slotted.end()?;
     let launch = native.launch(&graph, &[wait.at(1), signal.at(1)])?;
     check!(launch.is_held(), "launched before its wait is pending");
-    check!(
-        !done.at(1).is_pending()?,
-        "the signal of a held launch is pending"
-    );
-    let follows = behind.submit(&[done.at(1)], |_| Ok(()), &[])?;
+    check!(!done.at(1).is_pending()?);
+    let follows = behind.submit_empty(&[done.at(1)], &[])?;
     check!(follows.is_held(), "went to its driver before the launch");
     // The value belongs to the launch.
-    check_error!(
-        right.submit(&[], |_| Ok(()), &[done.signal_at(1)]),
-        Error::SignalOverlapsClaim { .. }
-    );
-    check!(
-        Equipped::read(&buffer)[0] == 0,
-        "a held launch has already begun"
-    );
-    right.submit(&[], |_| Ok(()), &[ready.signal_at(1)])?;
+    check_error!(right.signal(&done, 1), SignalOverlapsClaim);
+    check_eq!(Equipped::read(&buffer)[0], 0);
+    right.signal(&ready, 1)?;
     done.at(1).wait(patience())?;
     behind.idle(patience())?;
     queue.idle(patience())?;
-    check!(
-        Equipped::read(&buffer)[0] == 1,
-        "the launch did not take place"
-    );
+    check_eq!(Equipped::read(&buffer)[0], 1);
     Ok(())
 }
 
@@ -152,10 +137,7 @@ fn keeps_values(world: &World<Equipped>) -> Verdict {
         check!(held.is_held(), "launched before its wait is pending");
         let values = [wait.at(round), own.at(start), signal.at(odd)];
         let passed = passing.launch(&graph, &values)?;
-        check!(
-            !passed.is_held(),
-            "a launch that waits for nothing is held behind one of another queue"
-        );
+        check!(!passed.is_held());
         line.at(odd).wait(patience())?;
         second.idle(patience())?;
         check!(
@@ -163,12 +145,9 @@ fn keeps_values(world: &World<Equipped>) -> Verdict {
             "the held launch has made its signal: the value is {}",
             line.value()?
         );
-        right.submit(&[], |_| Ok(()), &[ready.signal_at(round + 1)])?;
+        right.signal(&ready, round + 1)?;
         let released = line.at(even).wait(patience());
-        check!(
-            released.is_ok(),
-            "the held launch did not signal its own value: {released:?}"
-        );
+        check!(released.is_ok());
         first.idle(patience())?;
     }
     Ok(())
@@ -196,7 +175,7 @@ fn two_threads(world: &World<Equipped>) -> Verdict {
     for round in 0..ROUNDS {
         let stall = world.left.stall()?;
         blocked.block(&stall)?;
-        blocked.submit(&[], |_| Ok(()), &[gate.signal_at(round + 1)])?;
+        blocked.signal(&gate, round + 1)?;
         pass_on(&right, &gate, round + 1, &ready, round + 1)?;
         let start = Barrier::new(2);
         let launch = |native: &cuda::Queue, value, count| -> syncline::Result<()> {
@@ -221,7 +200,7 @@ fn two_threads(world: &World<Equipped>) -> Verdict {
         }
         check!(holding.held().count == 1, "the held launch has gone");
     }
-    right.submit(&[], |_| Ok(()), &[ready.signal_at(ROUNDS + 1)])?;
+    right.signal(&ready, ROUNDS + 1)?;
     holding.idle(patience())?;
     Ok(())
 }
@@ -244,11 +223,7 @@ fn changed(world: &World<Equipped>) -> Verdict {
         pass_on(&right, &line, value, &seen, value)?;
         seen.at(value).wait(patience())?;
         line.at(value).wait(patience())?;
-        check!(
-            line.value()? == value,
-            "{} instead of {value}",
-            line.value()?
-        );
+        check_eq!(line.value()?, value);
         queue.idle(patience())?;
     }
     Ok(())
@@ -321,16 +296,12 @@ fn traced(world: &World<Equipped>) -> Verdict {
         // Every other launch is held first.
         let is_held = value % 2 == 0;
         if !is_held {
-            right.submit(&[], |_| Ok(()), &[ready.signal_at(value)])?;
+            right.signal(&ready, value)?;
         }
         let launch = native.launch(&graph, &[wait.at(value), signal.at(value)])?;
-        check!(
-            launch.is_held() == is_held,
-            "launch {value} is held: {}",
-            launch.is_held()
-        );
+        check_eq!(launch.is_held(), is_held, "value {value}");
         if is_held {
-            right.submit(&[], |_| Ok(()), &[ready.signal_at(value)])?;
+            right.signal(&ready, value)?;
         }
         launch.wait_submitted(patience())?;
         released.push(HostClock::Monotonic.now());
@@ -342,17 +313,10 @@ fn traced(world: &World<Equipped>) -> Verdict {
     let [track] = recorded.tracks.as_slice() else {
         return Stop::fail(format!("the trace has {} tracks", recorded.tracks.len()));
     };
-    check!(
-        track.submissions.len() == released.len(),
-        "the trace has {} of {LAUNCHES} launches",
-        track.submissions.len()
-    );
+    check_eq!(track.submissions.len(), released.len());
     for (launch, released) in track.submissions.iter().zip(released) {
         let (Some(began), Some(ended)) = (launch.began, launch.ended) else {
-            check!(
-                track.untimed.is_some(),
-                "a launch without times: {launch:?}"
-            );
+            check!(track.untimed.is_some(), "launch {launch:?}");
             continue;
         };
         let latest = ended.nanoseconds.saturating_add_unsigned(ended.error);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::captures::{Stall, cuda_queue};
-use super::super::{WORDS, filling};
 use super::{SHORT, Slotted, lines, pass_on, shows_value};
-use crate::case::{Verdict, check, check_error, equipped_cases};
+use crate::case::{Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::{WORDS, filling};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 use syncline::Error;
@@ -39,28 +39,16 @@ fn begin_in_the_middle(world: &World<Equipped>) -> Verdict {
         pass_on(&other, &whole, round, &never, round)?;
         // The graph has not ended, and cannot.
         let begun = answer.at(round).wait(patience());
-        check!(
-            begun.is_ok(),
-            "the other side did not begin in the middle of the graph: {begun:?}"
-        );
-        check!(
-            Equipped::read(&before)[0] == 1,
-            "the other side began before the work in front of the signal"
-        );
+        check!(begun.is_ok());
+        check_eq!(Equipped::read(&before)[0], 1);
         // The control: what waits for the end of the graph has not begun.
-        check_error!(never.at(round).wait(SHORT), Error::TimedOut { .. });
-        check_error!(
-            queue.position().wait(Duration::ZERO),
-            Error::TimedOut { .. }
-        );
+        check_error!(never.at(round).wait(SHORT), TimedOut);
+        check_error!(queue.position().wait(Duration::ZERO), TimedOut);
         stall.release();
         never.at(round).wait(patience())?;
         half.at(round).wait(patience())?;
         whole.at(round).wait(patience())?;
-        check!(
-            Equipped::read(&after)[0] == 2,
-            "the signal at the end came before the work in front of it"
-        );
+        check_eq!(Equipped::read(&after)[0], 2);
         queue.idle(patience())?;
     }
     Ok(())
@@ -84,7 +72,7 @@ fn waits_in_the_middle(world: &World<Equipped>) -> Verdict {
         queue.idle(patience())?;
         let stall = world.left.stall()?;
         blocked.block(&stall)?;
-        blocked.submit(&[], |_| Ok(()), &[gate.signal_at(round)])?;
+        blocked.signal(&gate, round)?;
         pass_on(&right, &gate, round, &ready, round)?;
         let launch = native.launch(&graph, &[wait.at(round)])?;
         check!(!launch.is_held(), "held, although its wait is pending");

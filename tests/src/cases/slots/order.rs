@@ -2,10 +2,10 @@
 
 use syncline::Error;
 
-use super::super::WORDS;
 use super::super::captures::cuda_queue;
 use super::{SHORT, Slotted, lines, pass_on};
 use crate::case::{Verdict, check, check_error, equipped_cases};
+use crate::cases::WORDS;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -26,25 +26,19 @@ fn circle(world: &World<Equipped>) -> Verdict {
     let graph = slotted.end()?;
     // The answer first: the launch closes the circle.
     pass_on(&right, &asked, 1, &answered, 1)?;
-    check_error!(
-        native.launch(&graph, &[signal.at(1), wait.at(1)]),
-        Error::Circular { .. }
-    );
+    check_error!(native.launch(&graph, &[signal.at(1), wait.at(1)]), Circular);
     check!(
         queue.held().count == 0 && queue.position().value() == 0,
         "a refused launch left something behind"
     );
     // Nothing is claimed: another submission signals the value.
-    queue.submit(&[], |_| Ok(()), &[asked.signal_at(1)])?;
+    queue.signal(&asked, 1)?;
     answered.at(1).wait(patience())?;
     // The launch first: the answer closes the circle.
     let launch = native.launch(&graph, &[signal.at(2), wait.at(2)])?;
     check!(launch.is_held(), "launched before its wait is pending");
-    check_error!(
-        pass_on(&right, &asked, 2, &answered, 2),
-        Error::Circular { .. }
-    );
-    right.submit(&[], |_| Ok(()), &[answered.signal_at(2)])?;
+    check_error!(pass_on(&right, &asked, 2, &answered, 2), Circular);
+    right.signal(&answered, 2)?;
     asked.at(2).wait(patience())?;
     queue.idle(patience())?;
     right.idle(patience())?;
@@ -62,10 +56,10 @@ fn predecessor(world: &World<Equipped>) -> Verdict {
     let graph = slotted.end()?;
     let stall = world.left.stall()?;
     blocked.block(&stall)?;
-    blocked.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    blocked.signal(&line, 1)?;
     native.launch(&graph, &[signal.at(2)])?;
     check!(line.at(2).is_pending()?, "held, although all is pending");
-    check_error!(line.at(2).wait(SHORT), Error::TimedOut { .. });
+    check_error!(line.at(2).wait(SHORT), TimedOut);
     check!(
         Equipped::read(&buffer)[0] == 0 && line.value()? == 0,
         "the launch did not wait for the signal before its own"
@@ -88,7 +82,7 @@ fn own_wait(world: &World<Equipped>) -> Verdict {
     let graph = slotted.end()?;
     let stall = world.left.stall()?;
     blocked.block(&stall)?;
-    blocked.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
+    blocked.signal(&line, 1)?;
     native.launch(&graph, &[signal.at(2), wait.at(1)])?;
     pass_on(&right, &line, 2, &seen, 1)?;
     let early = seen.at(1).wait(SHORT);
@@ -101,7 +95,7 @@ fn own_wait(world: &World<Equipped>) -> Verdict {
     line.at(2).wait(patience())?;
     check_error!(
         native.launch(&graph, &[signal.at(3), wait.at(3)]),
-        Error::SignalBehindOwnWait { .. }
+        SignalBehindOwnWait
     );
     queue.idle(patience())?;
     blocked.idle(patience())?;

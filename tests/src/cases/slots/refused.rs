@@ -6,9 +6,9 @@ use syncline::cuda::sys;
 use syncline::{Device, Error};
 
 use super::super::captures::{Capture, cuda_queue};
-use super::super::{WORDS, filling};
 use super::{Owned, Slotted, lines};
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::{WORDS, filling};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -29,42 +29,27 @@ fn wrong_captures(world: &World<Equipped>) -> Verdict {
     };
     let host = syncline::backend::Device::timeline(&syncline::host::Device::new(), "host")?;
     let mut slots = device.graph_slots("none");
-    check_error!(
-        slots.signal(&other, line.library()),
-        Error::Unsupported { .. }
-    );
-    check_error!(
-        slots.wait(&other, line.library().at(0)),
-        Error::Unsupported { .. }
-    );
+    check_error!(slots.signal(&other, line.library()), Unsupported);
+    check_error!(slots.wait(&other, line.library().at(0)), Unsupported);
     let mut slotted = Slotted::begin(world, &native)?;
     // No port here, no timeline at all, a time for each signal, another capture.
-    check_error!(
-        slotted.slots.signal(&native, &host),
-        Error::Unsupported { .. }
-    );
-    check_error!(
-        slotted.slots.wait(&native, host.at(1)),
-        Error::Unsupported { .. }
-    );
+    check_error!(slotted.slots.signal(&native, &host), Unsupported);
+    check_error!(slotted.slots.wait(&native, host.at(1)), Unsupported);
     check_error!(
         slotted.slots.wait(&native, syncline::Point::EMPTY),
-        Error::Unsupported { .. }
+        Unsupported
     );
     if let Ok(clocked) = world.left.clocked_timeline("clocked") {
-        check_error!(slotted.signal(&clocked), Error::Unsupported { .. });
+        check_error!(slotted.signal(&clocked), Unsupported);
     }
-    check_error!(
-        slotted.slots.signal(&other, line.library()),
-        Error::Unsupported { .. }
-    );
+    check_error!(slotted.slots.signal(&other, line.library()), Unsupported);
     let signal = slotted.signal(&line)?;
-    check_error!(slotted.signal(&line), Error::Unsupported { .. });
+    check_error!(slotted.signal(&line), Unsupported);
     {
         let second = Capture::begin(&other)?;
         check_error!(
             slotted.slots.wait(&other, line.library().at(0)),
-            Error::Unsupported { .. }
+            Unsupported
         );
         // To instantiate it now would end the first capture.
         drop(second);
@@ -89,7 +74,7 @@ fn wrong_captures(world: &World<Equipped>) -> Verdict {
         };
         // SAFETY: refused, and never launched.
         let adopted = unsafe { slotted.slots.adopt(given, owned.1, None) };
-        check_error!(adopted, Error::Unsupported { .. });
+        check_error!(adopted, Unsupported);
     }
     Ok(())
 }
@@ -106,7 +91,7 @@ fn wrong_launches(world: &World<Equipped>) -> Verdict {
     let mut slotted = Slotted::begin(world, &native)?;
     let foreign = slotted.signal(&ready)?;
     slotted.end()?;
-    right.submit(&[], |_| Ok(()), &[ready.signal_at(1)])?;
+    right.signal(&ready, 1)?;
     for values in [
         &[][..],
         &[wait.at(1)][..],
@@ -116,24 +101,24 @@ fn wrong_launches(world: &World<Equipped>) -> Verdict {
         &[wait.at(1), signal.at(1), foreign.at(2)][..],
         &[wait.at(1), foreign.at(2)][..],
     ] {
-        check_error!(native.launch(&graph, values), Error::Unsupported { .. });
+        check_error!(native.launch(&graph, values), Unsupported);
     }
     check_error!(
         native.launch(&graph, &[wait.at(1), signal.at(u64::MAX)]),
-        Error::ValueOutOfRange { .. }
+        ValueOutOfRange
     );
     check_error!(
         native.launch(&graph, &[wait.at(u64::MAX), signal.at(1)]),
-        Error::ValueOutOfRange { .. }
+        ValueOutOfRange
     );
     check_error!(
         native.launch(&graph, &[wait.at(1), signal.at(0)]),
-        Error::SignalNotAboveReached { .. }
+        SignalNotAboveReached
     );
     let capture = Capture::begin(&native)?;
     check_error!(
         native.launch(&graph, &[wait.at(1), signal.at(1)]),
-        Error::Capturing { .. }
+        Capturing
     );
     let (empty, executable) = capture.end_raw()?;
     // SAFETY: nothing uses them.
@@ -172,23 +157,17 @@ fn failed(world: &World<Equipped>) -> Verdict {
     let launch = native.launch(&graph, &values(1))?;
     check!(launch.is_held(), "launched before its wait is pending");
     one.fail(cause());
-    right.submit(&[], |_| Ok(()), &[ready.signal_at(1)])?;
+    right.signal(&ready, 1)?;
     let ended = two.at(1).wait(patience());
     check!(
         matches!(&ended, Err(error) if !matches!(error, Error::TimedOut { .. })),
         "the other timeline of a launch that was refused is {ended:?}"
     );
     queue.idle(patience())?;
-    check!(
-        Equipped::read(&buffer)[0] == 0,
-        "the graph ran although it could not make its signals"
-    );
+    check_eq!(Equipped::read(&buffer)[0], 0);
     // A launch after the failure.
-    check_error!(native.launch(&graph, &values(2)), Error::Failed { .. });
-    check!(
-        queue.held().count == 0,
-        "a refused launch left something behind"
-    );
+    check_error!(native.launch(&graph, &values(2)), Failed);
+    check_eq!(queue.held().count, 0);
     // The queue goes on.
     queue.submit(&[], filling::<Equipped>(&buffer, 7), &[])?;
     queue.idle(patience())?;

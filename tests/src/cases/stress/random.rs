@@ -1,6 +1,6 @@
 //! T1, T6, T9, E5: threads that do anything at any time with shared objects.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -8,15 +8,14 @@ use std::time::Duration;
 use syncline::Error;
 
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, cases, check};
-use crate::cases::{filling, is_filled, unless_linked};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
+use crate::cases::unless_linked;
 use crate::dice::{Dice, seeds};
 use crate::user::{Fence, KeptPoint, Queue, Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
 cases! {
-    "stress.64_threads_of_random_operations": [T1 T6 T9 E5] => operations;
-    "stress.drops_under_load": [T9 F6 Q6] => drops;
+    "stress.64_threads_of_random_operations": [T1 T6 T9 E5 F6 Q6] => operations;
 }
 
 /// A handle of a timeline, with the highest value that a signal was accepted for.
@@ -132,10 +131,7 @@ fn operations<S: Subject>(world: &World<S>) -> Verdict {
         }
         for (queue, _) in &shared.queues {
             queue.idle(patience())?;
-            check!(
-                queue.held().count == 0,
-                "{queue:?} is idle and holds something"
-            );
+            check_eq!(queue.held().count, 0);
         }
         Ok(())
     })
@@ -190,11 +186,7 @@ fn anything<S: Subject>(
                 let answer = line.line.signal(value);
                 if line.accepts(value, answer)? {
                     line.look()?;
-                    check!(
-                        line.seen >= value,
-                        "{value} was signalled, the value is {}",
-                        line.seen
-                    );
+                    check!(line.seen >= value);
                 }
             }
             1..=3 => {
@@ -208,7 +200,7 @@ fn anything<S: Subject>(
                 let own_wait = if other == n { awaited } else { 0 };
                 let value = line.certain(dice).max(own_wait) + 1 + dice.below(3);
                 let signals = [line.line.signal_at(value)];
-                let answer = queue.submit(&[wait, fence.point()], |_| Ok(()), &signals);
+                let answer = queue.submit_empty(&[wait, fence.point()], &signals);
                 if line.accepts(value, answer.map(|_| ()))? {
                     lock(&shared.kept).push(line.line.at(value).keep());
                 }
@@ -219,11 +211,7 @@ fn anything<S: Subject>(
                 match own[n].line.at(value).wait(timeout) {
                     Ok(()) => {
                         own[n].look()?;
-                        check!(
-                            own[n].seen >= value,
-                            "waited for {value}, found {}",
-                            own[n].seen
-                        );
+                        check!(own[n].seen >= value);
                     }
                     Err(Error::TimedOut { .. }) => {}
                     Err(other) => return Err(other.into()),
@@ -241,11 +229,7 @@ fn anything<S: Subject>(
                     wait_any(&points, timeout)
                 };
                 match answer {
-                    Ok(index) => check!(
-                        points[index].is_reached()?,
-                        "{:?} was waited for and is not reached",
-                        points[index]
-                    ),
+                    Ok(index) => check!(points[index].is_reached()?),
                     Err(Error::TimedOut { .. }) => {}
                     Err(other) => return Err(other.into()),
                 }
@@ -278,93 +262,10 @@ fn anything<S: Subject>(
                 // In this order, because more may be submitted in between.
                 let held = queue.held().count as u64;
                 let submitted = queue.position().value();
-                check!(
-                    held <= submitted,
-                    "{queue:?} holds {held} of {submitted} submissions"
-                );
+                check!(held <= submitted, "queue {queue:?}");
                 lock(&shared.fences[slot]).is_complete()?;
             }
         }
     }
-    Ok(())
-}
-
-/// Threads create queues, lines and fences, submit work with them, and drop them at any time.
-///
-/// One thread signals the timeline that all the work waits for, step by step.
-fn drops<S: Subject>(world: &World<S>) -> Verdict {
-    const THREADS: usize = 8;
-    let rounds = if world.is_pair() { 10 } else { 40 };
-    let gate = world.timeline("gate")?;
-    let over = AtomicBool::new(false);
-    let ended = seeds(1, |dice| {
-        thread::scope(|scope| {
-            let opener = scope.spawn(|| -> Verdict {
-                let mut value = 0;
-                while !over.load(Ordering::Acquire) {
-                    value += 1;
-                    gate.signal(value)?;
-                    thread::yield_now();
-                }
-                // Work may wait for a value beyond the last one.
-                Ok(gate.signal(value + BEYOND)?)
-            });
-            let running: Vec<_> = (0..THREADS)
-                .map(|_| {
-                    let (mut dice, gate) = (dice.fork(), &gate);
-                    scope.spawn(move || {
-                        (0..rounds).try_for_each(|n| drop_at_random(world, gate, &mut dice, n + 1))
-                    })
-                })
-                .collect();
-            let ended: Vec<_> = running.into_iter().map(join).collect();
-            over.store(true, Ordering::Release);
-            join(opener)??;
-            ended.into_iter().try_for_each(|ended| ended?)
-        })
-    });
-    over.store(true, Ordering::Release);
-    ended
-}
-
-/// How far ahead of the gate work may wait for it.
-const BEYOND: u64 = 4;
-
-fn drop_at_random<S: Subject>(
-    world: &World<S>,
-    gate: &Timeline<S>,
-    dice: &mut Dice,
-    word: u32,
-) -> Verdict {
-    let line = world.timeline("line")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let (source, target) = (world.left.buffer(1)?, world.right.buffer(1)?);
-    let fence = world.left.fence("fence");
-    let ahead = gate.value()? + dice.below(BEYOND);
-    left.submit(
-        &[gate.at(ahead)],
-        filling::<S>(&source, word),
-        &[line.signal_at(1)],
-    )?;
-    left.record(&fence)?;
-    let recorded = fence.point()?;
-    let waits = [line.at(1), recorded.point()];
-    right.submit(&waits, filling::<S>(&target, word), &[line.signal_at(2)])?;
-    let end = line.at(2).keep();
-    let mut things: Vec<Box<dyn Send + '_>> = vec![
-        Box::new(line),
-        Box::new(left),
-        Box::new(right),
-        Box::new(fence),
-    ];
-    dice.shuffle(&mut things);
-    things.truncate(dice.index(5));
-    end.point().wait(patience())?;
-    check!(
-        is_filled::<S>(&source, word) && is_filled::<S>(&target, word),
-        "the line says that both works are done, they left {} and {} instead of {word}",
-        S::read(&source)[0],
-        S::read(&target)[0]
-    );
     Ok(())
 }

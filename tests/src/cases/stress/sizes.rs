@@ -4,14 +4,14 @@ use std::thread;
 
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check, note};
-use crate::cases::{WORDS, filling, is_filled, unless_pair};
+use crate::cases::{WORDS, is_filled, unless_pair};
 use crate::footprint::grows_nothing;
 use crate::user::wait_all;
 use crate::{Subject, World, patience};
 
 cases! {
     "stress.chain_of_32768": [Q2 H2] => chain;
-    "stress.10000_fences_twice": [F6 H2] => fences;
+    "stress.10000_fences_twice": [F6 H2 F3 T5] => fences;
 }
 
 /// The number of links of the chain.
@@ -33,11 +33,7 @@ const SMALL_STACK: usize = 256 << 10;
 fn chain<S: Subject>(world: &World<S>) -> Verdict {
     const QUEUES: usize = 8;
     let links = links(world);
-    let mut queues = Vec::new();
-    for n in 0..QUEUES / 2 {
-        queues.push(world.left_queue(&format!("left {n}"))?);
-        queues.push(world.right_queue(&format!("right {n}"))?);
-    }
+    let queues = world.queues(QUEUES)?;
     let buffer = world.left.buffer(WORDS)?;
     let mut round = 0;
     grows_nothing(|| {
@@ -49,9 +45,9 @@ fn chain<S: Subject>(world: &World<S>) -> Verdict {
             if link == links {
                 world
                     .left_queue("last")?
-                    .submit(&waits, filling::<S>(&buffer, round), &signals)?;
+                    .fill(&waits, &buffer, round, &signals)?;
             } else {
-                queue.submit(&waits, |_| Ok(()), &signals)?;
+                queue.submit_empty(&waits, &signals)?;
             }
         }
         let held: usize = queues.iter().map(|queue| queue.held().count).sum();
@@ -83,7 +79,7 @@ fn fences<S: Subject>(world: &World<S>) -> Verdict {
     grows_nothing(|| {
         let line = world.timeline("gate")?;
         let stall = world.left.stall()?;
-        queues[0].submit(&[line.at(1)], |_| Ok(()), &[])?;
+        queues[0].submit_empty(&[line.at(1)], &[])?;
         queues[1].block(&stall)?;
         let mut fences = Vec::with_capacity(count);
         for n in 0..count {

@@ -1,19 +1,18 @@
 //! Q1, Q6, T2, T5, T6: many threads that work together, with a known result.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use crate::blocked::join;
-use crate::case::{Verdict, cases, check};
-use crate::cases::{filling, is_filled};
-use crate::user::{Timeline, wait_all};
+use crate::case::{Verdict, cases, check, check_eq};
+use crate::cases::filled;
+use crate::user::Timeline;
 use crate::{RecorderOf, Subject, World, patience};
 
 cases! {
     "stress.submitters_of_one_queue": [Q1 Q6 T2] => submitters;
     "stress.relay_of_threads": [T6] => relay;
-    "stress.producers_and_one_consumer": [T5 T6] => producers;
 }
 
 fn submitters<S: Subject>(world: &World<S>) -> Verdict {
@@ -22,7 +21,7 @@ fn submitters<S: Subject>(world: &World<S>) -> Verdict {
     let queue = world.right_queue("shared by all")?;
     let go = world.timeline("go")?;
     // The first part is held. The rest goes to the driver at once.
-    queue.submit(&[go.at(1)], |_| Ok(()), &[])?;
+    queue.submit_empty(&[go.at(1)], &[])?;
     struct Part<S: Subject> {
         line: Timeline<S>,
         buffer: S::Buffer,
@@ -69,29 +68,14 @@ fn submitters<S: Subject>(world: &World<S>) -> Verdict {
     ends.sort_unstable();
     let all = THREADS as u64 * u64::from(each);
     let repeated = ends.windows(2).find(|pair| pair[0] == pair[1]);
-    check!(
-        repeated.is_none(),
-        "two submissions have one end: {repeated:?}"
-    );
+    check!(repeated.is_none());
     let last = queue.position();
-    check!(
-        ends.last() == Some(&last.value()),
-        "the queue is at {}, the last of {all} submissions ends at {:?}",
-        last.value(),
-        ends.last()
-    );
+    check_eq!(ends.last(), Some(&last.value()), "all {all}");
     last.wait(patience())?;
     for (n, part) in parts.iter().enumerate() {
         let ran = part.ran.load(Ordering::Relaxed);
-        check!(
-            ran == each,
-            "{ran} works of thread {n} were recorded instead of {each}"
-        );
-        check!(
-            is_filled::<S>(&part.buffer, each),
-            "the queue is through, the work of thread {n} is at {}",
-            S::read(&part.buffer)[0]
-        );
+        check_eq!(ran, each, "n {n}");
+        filled::<S>(&part.buffer, each, format_args!("n {n}"))?;
         // Where the host makes the signal, it comes after the end.
         part.line.at(each.into()).wait(patience())?;
     }
@@ -120,88 +104,7 @@ fn relay<S: Subject>(world: &World<S>) -> Verdict {
         for thread in threads {
             join(thread)??;
         }
-        check!(
-            line.value()? == turns,
-            "ended at {} of {turns}",
-            line.value()?
-        );
+        check_eq!(line.value()?, turns);
         Ok(())
-    })
-}
-
-/// Half of the producers are queues and half are threads. Another thread polls all the time.
-fn producers<S: Subject>(world: &World<S>) -> Verdict {
-    const PRODUCERS: usize = 8;
-    let rounds: u32 = if world.is_pair() { 20 } else { 100 };
-    let go = world.timeline("go")?;
-    let mut parts = Vec::new();
-    for n in 0..PRODUCERS {
-        let line = world.timeline(&format!("producer {n}"))?;
-        let queue = world.left_queue(&format!("producer {n}"))?;
-        parts.push((line, queue, world.left.buffer(1)?, AtomicU32::new(0)));
-    }
-    let produce = |n: usize| -> Verdict {
-        let (line, queue, buffer, word) = &parts[n];
-        for round in 1..=rounds {
-            let value = u64::from(round);
-            if n.is_multiple_of(2) {
-                let work = filling::<S>(buffer, round);
-                queue.submit(&[go.at(value)], work, &[line.signal_at(value)])?;
-            } else {
-                go.at(value).wait(patience())?;
-                word.store(round, Ordering::Relaxed);
-                line.signal(value)?;
-            }
-        }
-        Ok(())
-    };
-    let over = AtomicBool::new(false);
-    let poll = || -> Verdict {
-        let mut last = [0; PRODUCERS];
-        while !over.load(Ordering::Acquire) {
-            for (last, (line, ..)) in last.iter_mut().zip(&parts) {
-                let now = line.value()?;
-                check!(now >= *last, "{line:?} went back from {last} to {now}");
-                *last = now;
-            }
-            thread::yield_now();
-        }
-        Ok(())
-    };
-    let consume = || -> Verdict {
-        for round in 1..=rounds {
-            go.signal(round.into())?;
-            let points: Vec<_> = parts
-                .iter()
-                .map(|(line, ..)| line.at(round.into()))
-                .collect();
-            wait_all(&points, patience())?;
-            for (n, (line, _, buffer, word)) in parts.iter().enumerate() {
-                let done = if n.is_multiple_of(2) {
-                    is_filled::<S>(buffer, round)
-                } else {
-                    word.load(Ordering::Relaxed) == round
-                };
-                check!(
-                    done && line.value()? == u64::from(round),
-                    "round {round}: producer {n} is not through, or too far"
-                );
-            }
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let poller = scope.spawn(poll);
-        let produce = &produce;
-        let producers: Vec<_> = (0..PRODUCERS)
-            .map(|n| scope.spawn(move || produce(n)))
-            .collect();
-        let consumed = consume();
-        over.store(true, Ordering::Release);
-        join(poller)??;
-        for producer in producers {
-            join(producer)??;
-        }
-        consumed
     })
 }

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 use syncline::Error;
 
 use crate::blocked::join_all;
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check_eq, check_error};
 use crate::dice::Dice;
 use crate::user::Queue;
 use crate::{Subject, World, patience};
 
 cases! {
     "timeline.equal_signals_have_one_winner": [T2] => one_winner(dice);
-    "timeline.claims_hold_while_held": [T2] => claims_while_held;
-    "timeline.dropped_claim_is_withdrawn": [T2] => dropped_claim;
     "timeline.host_signal_in_the_gap": [T2] => in_the_gap;
 }
 
@@ -30,7 +28,7 @@ fn one_winner<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let by_queue = |queue: &Queue<S>, value: u64| {
         let signal = line.signal_at(value);
-        queue.submit(&[], |_| Ok(()), &[signal]).map(drop)
+        queue.submit_empty(&[], &[signal]).map(drop)
     };
     let signallers: [&(dyn Fn(u64) -> syncline::Result<()> + Sync); 4] = [
         &|value| by_queue(&left, value),
@@ -119,69 +117,10 @@ fn hesitate(dice: &mut Dice) {
     }
 }
 
-fn claims_while_held<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.timeline("gate")?;
-    let line = world.timeline("line")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(5)])?;
-    check_error!(
-        line.signal(3),
-        Error::SignalOverlapsClaim {
-            asked: 3,
-            above: 0,
-            upto: 5,
-            ..
-        }
-    );
-    check_error!(
-        right.submit(&[], |_| Ok(()), &[line.signal_at(5)]),
-        Error::SignalOverlapsClaim { asked: 5, .. }
-    );
-    right.submit(&[], |_| Ok(()), &[line.signal_at(8)])?;
-    check!(
-        line.value()? == 0,
-        "held signals moved the value to {}",
-        line.value()?
-    );
-    gate.signal(1)?;
-    line.at(8).wait(patience())?;
-    line.signal(9)?;
-    Ok(())
-}
-
-fn dropped_claim<S: Subject>(world: &World<S>) -> Verdict {
-    let line = world.timeline("line")?;
-    let claim = match line.claim(4) {
-        Err(Error::Unsupported { .. }) => {
-            return crate::case::Stop::skip("no driver signals this timeline");
-        }
-        claim => claim?,
-    };
-    check_error!(
-        line.signal(2),
-        Error::SignalOverlapsClaim {
-            asked: 2,
-            above: 0,
-            upto: 4,
-            ..
-        }
-    );
-    drop(claim);
-    line.signal(2)?;
-    let queue = world.right_queue("right")?;
-    queue.submit(&[], |_| Ok(()), &[line.signal_at(4)])?;
-    line.at(4).wait(patience())?;
-    Ok(())
-}
-
 fn in_the_gap<S: Subject>(world: &World<S>) -> Verdict {
     let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    right.submit(
-        &[gate.at(1), line.at(10)],
-        |_| Ok(()),
-        &[line.signal_at(20)],
-    )?;
+    right.submit_empty(&[gate.at(1), line.at(10)], &[line.signal_at(20)])?;
     let refused = || {
         for value in [11, 15, 20, 21] {
             check_error!(
@@ -191,7 +130,7 @@ fn in_the_gap<S: Subject>(world: &World<S>) -> Verdict {
         }
         for value in [11, 20] {
             check_error!(
-                left.submit(&[], |_| Ok(()), &[line.signal_at(value)]),
+                left.signal(&line, value),
                 Error::SignalOverlapsClaim { asked, above: 10, upto: 20, .. } if asked == value
             );
         }
@@ -200,18 +139,14 @@ fn in_the_gap<S: Subject>(world: &World<S>) -> Verdict {
     refused()?;
     line.signal(4)?;
     refused()?;
-    left.submit(&[], |_| Ok(()), &[line.signal_at(7)])?;
+    left.signal(&line, 7)?;
     line.at(7).wait(patience())?;
     line.signal(10)?;
     refused()?;
-    check!(
-        line.value()? == 10,
-        "refused signals moved it to {}",
-        line.value()?
-    );
+    check_eq!(line.value()?, 10);
     gate.signal(1)?;
     line.at(20).wait(patience())?;
-    check_error!(line.signal(11), Error::SignalNotAboveReached { .. });
+    check_error!(line.signal(11), SignalNotAboveReached);
     line.signal(21)?;
     Ok(())
 }

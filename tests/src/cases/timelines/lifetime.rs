@@ -8,56 +8,14 @@ use std::time::Duration;
 use syncline::Error;
 
 use crate::blocked::{blocked, join};
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
 use crate::cases::unless_pair;
 use crate::user::{Device, Fence, KeptPoint, Queue, Timeline};
 use crate::{Subject, World, patience};
 
 cases! {
-    "timeline.last_handle_cancels_uncovered_waits": [T9] => last_handle;
-    "timeline.last_handle_keeps_covered_waits": [T9] => covered;
     "timeline.last_handle_while_the_device_stands_still": [T9 Q6] => stands_still;
     "timeline.dropped_in_many_orders": [T9 D4 Q6] => many_orders;
-    "timeline.points_outlive_everything": [T9 D4] => points_outlive;
-}
-
-fn last_handle<S: Subject>(world: &World<S>) -> Verdict {
-    let line = world.timeline("line")?;
-    let after = world.timeline("after")?;
-    let queue = world.right_queue("right")?;
-    queue.submit(&[line.at(1)], |_| Ok(()), &[after.signal_at(1)])?;
-    let point = line.at(1).keep();
-    drop(line);
-    check_error!(
-        point.point().wait(patience()),
-        Error::Cancelled {
-            value: 1,
-            reached: 0,
-            ..
-        }
-    );
-    check_error!(after.at(1).wait(patience()), Error::Failed { cause, .. } if matches!(*cause, Error::Cancelled { .. }));
-    queue.idle(patience())?;
-    Ok(())
-}
-
-fn covered<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.timeline("gate")?;
-    let line = world.timeline("line")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
-    right.submit(&[], |_| Ok(()), &[line.signal_at(2)])?;
-    let points = [line.at(1).keep(), line.at(2).keep()];
-    drop(line);
-    check!(
-        !points[0].point().is_reached()?,
-        "reached although its signal is held"
-    );
-    gate.signal(1)?;
-    for point in &points {
-        point.point().wait(patience())?;
-    }
-    Ok(())
 }
 
 /// The last handle is dropped while the device is blocked before a signal that the driver has.
@@ -82,12 +40,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     )?;
     left.settle(patience())?;
     let pending = line.at(1).is_pending()?;
-    let to = target.clone();
-    right.submit(
-        &[line.at(1)],
-        move |recorder| S::fill(recorder, &to, 2),
-        &[],
-    )?;
+    right.fill(&[line.at(1)], &target, 2, &[])?;
     let points = [1, 2].map(|value| line.at(value).keep());
     thread::scope(|scope| {
         let reached = blocked(scope, || points[0].point().wait(patience()))?;
@@ -114,10 +67,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
             !reached.is_finished() && !point.is_reached()? && point.is_pending()? == pending,
             "the device stands still, and {point:?} is something else without its handle"
         );
-        check!(
-            Arc::strong_count(&kept) == 2,
-            "what work keeps went with a timeline, while the device works"
-        );
+        check_eq!(Arc::strong_count(&kept), 2);
         stall.release()?;
         join(reached)??;
         Ok(())
@@ -126,10 +76,7 @@ fn stands_still<S: Subject>(world: &World<S>) -> Verdict {
     right.idle(patience())?;
     let words = (S::read(&source)[0], S::read(&target)[0]);
     check!(words == (1, 2), "the works left {words:?}");
-    check!(
-        Arc::strong_count(&kept) == 1,
-        "what work kept is not dropped once it is done"
-    );
+    check_eq!(Arc::strong_count(&kept), 1);
     Ok(())
 }
 
@@ -270,56 +217,4 @@ fn one_order<S: Subject>(world: &World<S>, order: [usize; OBJECTS], opened_at: u
     let drops = drops.load(Ordering::SeqCst);
     check!(drops == 2, "what two works owned was dropped {drops} times");
     Ok(())
-}
-
-fn points_outlive<S: Subject>(world: &World<S>) -> Verdict {
-    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
-    let bad = world.timeline("bad")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let fence = world.right.fence("fence");
-    left.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-    left.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
-    right.submit(&[line.at(2)], |_| Ok(()), &[])?;
-    right.record(&fence)?;
-    bad.fail(crate::cases::cause("for ever"));
-    let error = match bad.at(1).wait(Duration::ZERO) {
-        Err(error) => error,
-        Ok(()) => return Stop::fail("a failed timeline was reached"),
-    };
-    let points = [1, 2, 3].map(|value| line.at(value).keep());
-    let ends = [left.position().keep(), right.position().keep()];
-    let failed = bad.at(1).keep();
-    gate.signal(1)?;
-    drop((gate, line, bad, left, right));
-    thread::scope(|scope| {
-        join(scope.spawn(move || {
-            for point in points[..2].iter().chain(&ends) {
-                point.point().wait(patience())?;
-                check!(point.point().is_reached()?, "{point:?} is open again");
-            }
-            let ended = [
-                points[2].point().is_reached(),
-                points[2].point().is_pending(),
-            ];
-            for ended in ended {
-                check_error!(
-                    ended,
-                    Error::Cancelled {
-                        value: 3,
-                        reached: 2,
-                        ..
-                    }
-                );
-            }
-            fence.wait(patience())?;
-            check!(fence.is_complete()?, "the fence is open again");
-            check_error!(failed.point().wait(patience()), Error::Failed { .. });
-            let text = error.to_string();
-            check!(
-                text.contains("bad") && text.contains("for ever"),
-                "the error lost its words: {text}"
-            );
-            Ok(())
-        }))?
-    })
 }

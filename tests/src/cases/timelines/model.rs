@@ -248,7 +248,7 @@ impl<S: Subject> Game<S> {
         let expected = self.model.judge(value, own_wait);
         let waits = [self.gate.at(gate), self.line.at(own_wait)];
         let signals = [self.line.signal_at(value)];
-        let found = self.queues[queue].submit(&waits, |_| Ok(()), &signals);
+        let found = self.queues[queue].submit_empty(&waits, &signals);
         let what = format!("a signal of {value} behind {own_wait} and gate {gate}");
         if let Some(above) = agree(&what, expected, found.map(|_| ()))? {
             let by = Claimant::Submission { queue, gate };
@@ -265,7 +265,7 @@ impl<S: Subject> Game<S> {
             Ok(above) => above,
             Err(refused) => {
                 let signals = [self.line.signal_at(value)];
-                let found = self.queues[queue].submit(&[], |_| Ok(()), &signals);
+                let found = self.queues[queue].submit_empty(&[], &signals);
                 let what = format!("a signal of {value}");
                 agree(&what, Err::<(), _>(refused), found.map(|_| ()))?;
                 return self.settle();

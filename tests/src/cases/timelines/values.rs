@@ -9,22 +9,17 @@ use syncline::{Error, WaitMode};
 use super::super::spies::{Plain, Spy};
 use super::largest_step;
 use crate::blocked::{Unstick, blocked, join, join_all};
-use crate::case::{Verdict, cases, check, check_error};
+use crate::case::{Verdict, cases, check, check_eq, check_error};
 use crate::dice::seeds;
 use crate::user::{Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
 cases! {
     "timeline.initial_value": [T1] => initial_value;
-    "timeline.all_ones_is_no_value": [T1] => all_ones;
     "timeline.a_counter_of_all_ones_is_lost": [T1 E5] => lost;
-    "timeline.monotone_under_readers": [T1 T6] => monotone;
-    "timeline.host_signal_never_goes_back": [T1 T2 E5] => goes_back;
     "timeline.random_host_steps": [T1 T2 T4] => random_host_steps;
-    "timeline.across_31_and_32_bits": [T1 T6] => across_bits;
-    "timeline.up_to_the_largest_value": [T1 T2 T7] => up_to_the_largest;
-    "timeline.far_values_are_not_reached": [T1 T7] => far;
-    "timeline.difference_beyond_the_limit": [T7] => difference;
+    "timeline.across_31_and_32_bits": [T1 T6 T7] => across_bits;
+    "timeline.up_to_the_largest_value": [T1 T2 T7 E5] => up_to_the_largest;
     "timeline.the_smallest_limit_of_its_ports": [T7] => smallest_limit;
     "timeline.jumps_by_the_limit_under_readers": [T7 T1] => jumps_by_the_limit;
 }
@@ -40,55 +35,14 @@ fn initial_value<S: Subject>(world: &World<S>) -> Verdict {
         u64::MAX - 3,
     ] {
         let line = world.timeline_from("initial", initial)?;
-        check!(
-            line.value()? == initial,
-            "starts at {} instead of {initial}",
-            line.value()?
-        );
+        check_eq!(line.value()?, initial);
         line.at(initial).wait(std::time::Duration::ZERO)?;
-        check!(
-            !line.at(initial + 1).is_reached()?,
-            "{} is reached from the start",
-            initial + 1
-        );
-        left.submit(
-            &[line.at(initial)],
-            |_| Ok(()),
-            &[line.signal_at(initial + 1)],
-        )?;
-        right.submit(
-            &[line.at(initial + 1)],
-            |_| Ok(()),
-            &[line.signal_at(initial + 2)],
-        )?;
+        check!(!line.at(initial + 1).is_reached()?);
+        left.submit_empty(&[line.at(initial)], &[line.signal_at(initial + 1)])?;
+        right.submit_empty(&[line.at(initial + 1)], &[line.signal_at(initial + 2)])?;
         line.at(initial + 2).wait(patience())?;
-        check!(
-            line.value()? == initial + 2,
-            "two signals on, it is at {}",
-            line.value()?
-        );
+        check_eq!(line.value()?, initial + 2);
     }
-    Ok(())
-}
-
-fn all_ones<S: Subject>(world: &World<S>) -> Verdict {
-    check_error!(
-        world.timeline_from("all ones", u64::MAX),
-        Error::ValueOutOfRange { .. }
-    );
-    let line = world.timeline("line")?;
-    check_error!(line.signal(u64::MAX), Error::ValueOutOfRange { .. });
-    let queue = world.left_queue("left")?;
-    check_error!(
-        queue.submit(&[], |_| Ok(()), &[line.signal_at(u64::MAX)]),
-        Error::ValueOutOfRange { .. }
-    );
-    check!(
-        line.value()? == 0,
-        "a refused signal moved the value to {}",
-        line.value()?
-    );
-    line.signal(1)?;
     Ok(())
 }
 
@@ -100,7 +54,7 @@ fn lost<S: Subject>(world: &World<S>) -> Verdict {
     let (line, after) = (spy.timeline(world, true)?, world.timeline("after")?);
     let queue = world.right_queue("right")?;
     line.signal(3)?;
-    queue.submit(&[line.at(4)], |_| Ok(()), &[after.signal_at(1)])?;
+    queue.submit_empty(&[line.at(4)], &[after.signal_at(1)])?;
     thread::scope(|scope| {
         let _unstick = Unstick(&[&line]);
         // This thread polls itself, because this port is not watched.
@@ -130,113 +84,6 @@ fn lost<S: Subject>(world: &World<S>) -> Verdict {
     Ok(())
 }
 
-fn monotone<S: Subject>(world: &World<S>) -> Verdict {
-    const LAST: u64 = 200;
-    let line = world.timeline("line")?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    thread::scope(|scope| {
-        let _unstick = Unstick(&[&line]);
-        let readers: Vec<_> = (0..3)
-            .map(|_| scope.spawn(|| read_until(&line, LAST * 5, |value| value % 5 == 0)))
-            .collect();
-        for n in 1..=LAST {
-            let queue = if n % 2 == 0 { &right } else { &left };
-            queue.submit(&[], |_| Ok(()), &[line.signal_at(5 * n)])?;
-        }
-        join_all(readers)
-    })
-}
-
-fn goes_back<S: Subject>(world: &World<S>) -> Verdict {
-    let line = world.timeline("line")?;
-    line.signal(9)?;
-    for value in [0, 1, 5, 9] {
-        check_error!(line.signal(value), Error::SignalNotAboveReached { asked, reached: 9, .. } if asked == value);
-    }
-    let queue = world.right_queue("right")?;
-    check_error!(
-        queue.submit(&[], |_| Ok(()), &[line.signal_at(4)]),
-        Error::SignalNotAboveReached {
-            asked: 4,
-            reached: 9,
-            ..
-        }
-    );
-    check!(
-        line.value()? == 9,
-        "a refused signal moved the value to {}",
-        line.value()?
-    );
-    queue.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
-    line.at(10).wait(patience())?;
-    Ok(())
-}
-
-/// Cyclic comparisons, or those of fewer bits, would treat a value far ahead as reached.
-fn far<S: Subject>(world: &World<S>) -> Verdict {
-    let limit = largest_step(world);
-    for initial in [0, 5, u64::from(u32::MAX)] {
-        let line = world.timeline_from("line", initial)?;
-        let powers = [31, 32, 33, 63].map(|bits| 1_u64 << bits);
-        let near = powers
-            .iter()
-            .flat_map(|&power| [power - 1, power, power + 1]);
-        for ahead in near.filter(|&ahead| ahead <= limit) {
-            let value = initial + ahead;
-            check!(
-                !line.at(value).is_reached()?,
-                "{value} is reached on a timeline at {initial}"
-            );
-            check_error!(line.at(value).wait(Duration::ZERO), Error::TimedOut { .. });
-        }
-    }
-    Ok(())
-}
-
-/// No available driver has a limit that a test could reach, so the port gets one.
-fn difference<S: Subject>(world: &World<S>) -> Verdict {
-    const LIMIT: u64 = 100;
-    for initial in [0, 1 << 40] {
-        let line = syncline::Timeline::new("narrow", initial, |initial| {
-            let home = world.left.port(initial)?;
-            Ok([home.with_max_value_difference(LIMIT)]
-                .into_iter()
-                .collect())
-        })?;
-        let line = world.left.own(line);
-        let queue = world.left_queue("left")?;
-        let (last, beyond) = (initial + LIMIT, initial + LIMIT + 1);
-        check_error!(
-            line.signal(beyond),
-            Error::ValueOutOfRange { asked, reached, largest, .. }
-                if (asked, reached, largest) == (beyond, initial, last)
-        );
-        check_error!(
-            queue.submit(&[], |_| Ok(()), &[line.signal_at(beyond)]),
-            Error::ValueOutOfRange { .. }
-        );
-        check_error!(
-            queue.submit(&[line.at(beyond)], |_| Ok(()), &[]),
-            Error::ValueOutOfRange { .. }
-        );
-        check_error!(
-            line.at(beyond).wait(patience()),
-            Error::ValueOutOfRange { .. }
-        );
-        check!(
-            line.value()? == initial,
-            "a refused value moved it to {}",
-            line.value()?
-        );
-        queue.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
-        line.at(last).wait(patience())?;
-        // The value that was beyond the limit is within it now.
-        queue.submit(&[line.at(last)], |_| Ok(()), &[line.signal_at(beyond)])?;
-        line.at(beyond).wait(patience())?;
-    }
-    Ok(())
-}
-
 /// Two ports have different limits, and each of them is the home once.
 fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
     const LIMITS: [u64; 2] = [100, 40];
@@ -253,10 +100,8 @@ fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
         for refused in [
             line.signal(beyond),
             line.at(beyond).wait(Duration::ZERO),
-            queue
-                .submit(&[], |_| Ok(()), &[line.signal_at(beyond)])
-                .map(drop),
-            queue.submit(&[line.at(beyond)], |_| Ok(()), &[]).map(drop),
+            queue.signal(&line, beyond).map(drop),
+            queue.submit_empty(&[line.at(beyond)], &[]).map(drop),
         ] {
             check_error!(
                 refused,
@@ -264,8 +109,8 @@ fn smallest_limit<S: Subject>(world: &World<S>) -> Verdict {
                     if (asked, largest) == (beyond, last)
             );
         }
-        check_error!(line.at(last).wait(Duration::ZERO), Error::TimedOut { .. });
-        queue.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
+        check_error!(line.at(last).wait(Duration::ZERO), TimedOut);
+        queue.signal(&line, last)?;
         line.at(last).wait(patience())?;
     }
     Ok(())
@@ -284,10 +129,7 @@ fn random_host_steps<S: Subject>(world: &World<S>) -> Verdict {
             };
             line.signal(value)?;
             let found = line.value()?;
-            check!(
-                found == value,
-                "step {step}: signalled to {value}, it is at {found}"
-            );
+            check_eq!(found, value, "step {step}");
             line.at(value).wait(Duration::ZERO)?;
             line.at(value - 1).wait(Duration::ZERO)?;
             check_error!(
@@ -315,10 +157,7 @@ fn read_until<S: Subject>(
         if value > before {
             deadline = Instant::now() + patience();
         }
-        check!(
-            Instant::now() < deadline,
-            "a reader sees {value} for ever, although {last} is signalled"
-        );
+        check!(Instant::now() < deadline, "value {value}, last {last}");
         before = value;
         thread::yield_now();
     }
@@ -365,40 +204,34 @@ fn across_bits<S: Subject>(world: &World<S>) -> Verdict {
                     Ok(())
                 })?);
             }
-            let held = right.submit(&[line.at(last)], |_| Ok(()), &[])?;
+            let held = right.submit_empty(&[line.at(last)], &[])?;
             check!(held.is_held(), "a wait for {last} is let go at {first}");
             for n in 1..=STEPS {
                 let value = first + n;
                 match n % 3 {
                     0 => line.signal(value)?,
-                    1 => drop(left.submit(&[], |_| Ok(()), &[line.signal_at(value)])?),
+                    1 => drop(left.signal(line, value)?),
                     _ => {
                         let next = line.signal_at(value);
-                        left.submit(&[line.at(value - 1)], |_| Ok(()), &[next])?;
+                        left.submit_empty(&[line.at(value - 1)], &[next])?;
                     }
                 }
                 line.at(value).wait(patience())?;
                 let found = line.value()?;
                 check!(found == value, "signalled to {value}, it is at {found}");
                 for above in [value + 1].iter().chain(&far) {
-                    check!(
-                        !line.at(*above).is_reached()?,
-                        "{above} counts as reached at {value}"
-                    );
+                    check!(!line.at(*above).is_reached()?, "value {value}");
                     check_error!(
                         line.at(*above).wait(Duration::ZERO),
                         Error::TimedOut { reached, .. } if reached == value
                     );
                 }
                 for below in [0, 1, first - 1, first, value - 1] {
-                    check!(
-                        line.at(below).is_reached()?,
-                        "{below} counts as open at {value}"
-                    );
+                    check!(line.at(below).is_reached()?, "value {value}");
                 }
             }
             check!(right.held().count == 1, "a wait for {last} was let go");
-            left.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
+            left.signal(line, last)?;
             right.idle(patience())?;
             line.at(last).wait(patience())?;
             join_all(threads)
@@ -410,6 +243,7 @@ fn across_bits<S: Subject>(world: &World<S>) -> Verdict {
 fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
     const LARGEST: u64 = u64::MAX - 1;
     const FIRST: u64 = LARGEST - 4;
+    check_error!(world.timeline_from("all ones", u64::MAX), ValueOutOfRange);
     let line = world.timeline_from("line", FIRST)?;
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     thread::scope(|scope| {
@@ -417,19 +251,12 @@ fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
         let readers: Vec<_> = (0..3)
             .map(|_| scope.spawn(|| read_until(&line, LARGEST, |value| value >= FIRST)))
             .collect();
-        let end = right.submit(&[line.at(LARGEST)], |_| Ok(()), &[])?.end();
+        let end = right.submit_empty(&[line.at(LARGEST)], &[])?.end();
         line.signal(FIRST + 1)?;
-        left.submit(&[], |_| Ok(()), &[line.signal_at(FIRST + 2)])?;
-        left.submit(&[], |_| Ok(()), &[line.signal_at(FIRST + 3)])?;
-        check!(
-            !line.at(LARGEST).is_reached()?,
-            "the largest value counts as reached"
-        );
-        left.submit(
-            &[line.at(FIRST + 3)],
-            |_| Ok(()),
-            &[line.signal_at(LARGEST)],
-        )?;
+        left.signal(&line, FIRST + 2)?;
+        left.signal(&line, FIRST + 3)?;
+        check!(!line.at(LARGEST).is_reached()?);
+        left.submit_empty(&[line.at(FIRST + 3)], &[line.signal_at(LARGEST)])?;
         line.at(LARGEST).wait(patience())?;
         end.wait(patience())?;
         join_all(readers)?;
@@ -439,12 +266,12 @@ fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
     for queue in [&left, &right] {
         for value in [0, 1, FIRST, LARGEST] {
             check_error!(
-                queue.submit(&[], |_| Ok(()), &[line.signal_at(value)]),
+                queue.signal(&line, value),
                 Error::SignalNotAboveReached { asked, reached: LARGEST, .. } if asked == value
             );
         }
         check_error!(
-            queue.submit(&[], |_| Ok(()), &[line.signal_at(u64::MAX)]),
+            queue.signal(&line, u64::MAX),
             Error::ValueOutOfRange {
                 asked: u64::MAX,
                 reached: LARGEST,
@@ -453,13 +280,13 @@ fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
             }
         );
         check_error!(
-            queue.submit(&[line.at(u64::MAX)], |_| Ok(()), &[]),
+            queue.submit_empty(&[line.at(u64::MAX)], &[]),
             Error::ValueOutOfRange {
                 asked: u64::MAX,
                 ..
             }
         );
-        queue.submit(&[line.at(LARGEST)], |_| Ok(()), &[])?;
+        queue.submit_empty(&[line.at(LARGEST)], &[])?;
         queue.idle(patience())?;
     }
     check_error!(
@@ -480,15 +307,9 @@ fn up_to_the_largest<S: Subject>(world: &World<S>) -> Verdict {
         }
     );
     let beyond = line.at(u64::MAX);
-    check_error!(beyond.wait(patience()), Error::ValueOutOfRange { .. });
-    check_error!(
-        wait_all(&[line.at(0), beyond], patience()),
-        Error::ValueOutOfRange { .. }
-    );
-    check_error!(
-        wait_any(&[beyond, beyond], patience()),
-        Error::ValueOutOfRange { .. }
-    );
+    check_error!(beyond.wait(patience()), ValueOutOfRange);
+    check_error!(wait_all(&[line.at(0), beyond], patience()), ValueOutOfRange);
+    check_error!(wait_any(&[beyond, beyond], patience()), ValueOutOfRange);
     let found = line.value()?;
     check!(found == LARGEST, "refused signals moved it to {found}");
     Ok(())
@@ -523,22 +344,19 @@ fn jump<S: Subject>(world: &World<S>, line: &Timeline<S>, limit: u64, rounds: u6
             .collect();
         for start in (0..rounds).map(|round| round * round_length) {
             for n in 1..=SMALL {
-                queue.submit(&[], |_| Ok(()), &[line.signal_at(start + n)])?;
+                queue.signal(line, start + n)?;
             }
             let reached = start + SMALL;
             line.at(reached).wait(patience())?;
             let (last, beyond) = (reached + limit, reached + limit + 1);
             check_error!(
-                queue.submit(&[], |_| Ok(()), &[line.signal_at(beyond)]),
+                queue.signal(line, beyond),
                 Error::ValueOutOfRange { asked, reached: at, largest, .. }
                     if (asked, at, largest) == (beyond, reached, last)
             );
-            check_error!(line.signal(beyond), Error::ValueOutOfRange { .. });
-            check_error!(
-                line.at(beyond).wait(patience()),
-                Error::ValueOutOfRange { .. }
-            );
-            queue.submit(&[], |_| Ok(()), &[line.signal_at(last)])?;
+            check_error!(line.signal(beyond), ValueOutOfRange);
+            check_error!(line.at(beyond).wait(patience()), ValueOutOfRange);
+            queue.signal(line, last)?;
             line.at(last).wait(patience())?;
         }
         join_all(readers)

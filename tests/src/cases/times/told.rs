@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use syncline::backend::Device as _;
 use syncline::{Error, QueueKind};
 
 use super::{clocked, follows, tells};
 use crate::blocked::join;
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::cases::cause;
-use crate::user::Point;
 use crate::{Subject, World, patience};
 
 cases! {
@@ -49,7 +49,10 @@ fn not_enabled<S: Subject>(world: &World<S>) -> Verdict {
         queue.idle(patience())?;
         check_error!(queue.position().time(), Error::TimesNotEnabled { .. });
     }
-    check_error!(Point::<S>::EMPTY.time(), Error::TimesNotEnabled { .. });
+    check_error!(
+        world.left.empty_point().time(),
+        Error::TimesNotEnabled { .. }
+    );
     Ok(())
 }
 
@@ -258,7 +261,7 @@ fn as_said<S: Subject>(world: &World<S>) -> Verdict {
             Ok(line) => device.own(line),
             Err(Error::Unsupported { reason, .. }) => {
                 check!(!reason.is_empty(), "refused for no reason");
-                let why = subject.clock().err();
+                let why = subject.device().clock().err();
                 check!(
                     matches!(why, Some(Error::Unsupported { .. })),
                     "the device has a clock, and refuses a timeline on it: {reason}"

@@ -6,16 +6,15 @@ use std::time::Duration;
 use syncline::Error;
 
 use crate::blocked::{Unstick, blocked, join};
-use crate::case::{Stop, Verdict, cases, check, check_error};
-use crate::cases::{cause, unless_linked};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
+use crate::cases::cause;
 use crate::dice::Dice;
 use crate::user::{Point, Timeline, wait_all, wait_any};
 use crate::{Subject, World, patience};
 
 cases! {
     "wait.every_mix_of_states": [T4 T5 T10] => every_mix;
-    "wait.mixed_devices_in_one_list": [T5 Q3] => mixed_devices(dice);
-    "wait.hundred_timelines_at_random_values": [T5 T6] => hundred(dice);
+    "wait.mixed_devices_in_one_list": [T5 Q3 T6] => mixed_devices(dice);
 }
 
 /// The state of a point.
@@ -101,9 +100,10 @@ impl<S: Subject> Lines<S> {
                         wait_all(&points, timeout).map(|()| 0)
                     };
                     let found = self.end(list, ended)?;
-                    check!(
-                        found == expected,
-                        "{list:?}, any: {any}, {timeout:?}: {found:?} instead of {expected:?}"
+                    check_eq!(
+                        found,
+                        expected,
+                        "list {list:?}, any {any}, timeout {timeout:?}"
                     );
                 }
             }
@@ -129,10 +129,10 @@ fn every_mix<S: Subject>(world: &World<S>) -> Verdict {
     let lines = Lines::<S>(rows);
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let signals = |state| [0, 1, 2].map(|place| lines.line(place, state).signal_at(1));
-    left.submit(&[], |_| Ok(()), &signals(Reached))?
+    left.submit_empty(&[], &signals(Reached))?
         .end()
         .wait(patience())?;
-    right.submit(&[gate.at(1)], |_| Ok(()), &signals(Held))?;
+    right.submit_empty(&[gate.at(1)], &signals(Held))?;
     for place in 0..3 {
         lines.line(place, Reached).at(1).wait(patience())?;
         let line = lines.line(place, Failed);
@@ -156,8 +156,8 @@ fn every_mix<S: Subject>(world: &World<S>) -> Verdict {
         match state {
             Reached => ended?,
             Pending if native => ended?,
-            Failed => check_error!(ended, Error::Failed { .. }),
-            _ => check_error!(ended, Error::TimedOut { .. }),
+            Failed => check_error!(ended, Failed),
+            _ => check_error!(ended, TimedOut),
         }
     }
     thread::scope(|scope| {
@@ -198,7 +198,7 @@ fn mixed_devices<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
         let fences = [world.left.fence("left"), world.right.fence("right")];
         for (at, side) in [&world.left, &world.right].into_iter().enumerate() {
             let queue = side.queue(syncline::QueueKind::Compute, "gated")?;
-            queue.submit(&[gates[at].at(1)], |_| Ok(()), &[])?;
+            queue.submit_empty(&[gates[at].at(1)], &[])?;
             queue.record(&fences[at])?;
         }
         let kept = [fences[0].point()?, fences[1].point()?];
@@ -213,10 +213,8 @@ fn mixed_devices<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
                 // By a queue of each side, and by the host.
                 match round % 3 {
                     0 => line.signal(1),
-                    1 => left.submit(&[], |_| Ok(()), &[line.signal_at(1)]).map(drop),
-                    _ => right
-                        .submit(&[], |_| Ok(()), &[line.signal_at(1)])
-                        .map(drop),
+                    1 => left.signal(line, 1).map(drop),
+                    _ => right.signal(line, 1).map(drop),
                 }
             }
             fence => gates[fence - 3].signal(1),
@@ -228,10 +226,7 @@ fn mixed_devices<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
             let any = blocked(scope, || wait_any(&points, patience()))?;
             let all = blocked(scope, || wait_all(&points, patience()))?;
             for (step, &which) in order.iter().enumerate() {
-                check!(
-                    !all.is_finished(),
-                    "{order:?}: all ended after {step} of the signals"
-                );
+                check!(!all.is_finished(), "order {order:?}, step {step}");
                 signal(which)?;
                 points[which].wait(patience())?;
                 if step == 0 {
@@ -241,52 +236,10 @@ fn mixed_devices<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
                 }
             }
             let named = join(any)??;
-            check!(
-                named == order[0],
-                "{order:?}: {named} is named, but {} was the first",
-                order[0]
-            );
+            check_eq!(named, order[0]);
             join(all)?.map_err(Stop::from)
         })?;
         check!(wait_any(&points, Duration::ZERO)? == 0, "all are reached");
     }
     Ok(())
-}
-
-fn hundred<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
-    let count = unless_linked(world, "timelines", 100, 40)?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let mut lines = Vec::new();
-    let mut points = Vec::new();
-    for n in 0..count {
-        lines.push(world.timeline(&format!("line {n}"))?);
-    }
-    for line in &lines {
-        points.push(line.at(1 + dice.below(1000)));
-    }
-    let mut order: Vec<usize> = (0..lines.len()).collect();
-    dice.shuffle(&mut order);
-    thread::scope(|scope| {
-        let all = blocked(scope, || wait_all(&points, patience()))?;
-        let mut any = Some(blocked(scope, || wait_any(&points, patience()))?);
-        for (step, which) in order.into_iter().enumerate() {
-            check!(!all.is_finished(), "all ended after {step} of {count}");
-            // At the value or above it.
-            let value = points[which].value() + dice.below(3);
-            let signal = lines[which].signal_at(value);
-            match dice.below(3) {
-                0 => lines[which].signal(value)?,
-                1 => drop(left.submit(&[], |_| Ok(()), &[signal])?),
-                _ => drop(right.submit(&[], |_| Ok(()), &[signal])?),
-            }
-            if let Some(any) = any.take() {
-                let named = join(any)??;
-                check!(
-                    named == which,
-                    "{named} is named, but only {which} was signalled"
-                );
-            }
-        }
-        join(all)?.map_err(Stop::from)
-    })
 }

@@ -30,27 +30,27 @@ pub(crate) fn cases<S: Subject>() -> Vec<Case<S>> {
 }
 
 /// A held submission, and everything of it that a thread can wait for.
-struct Behind<S: Subject> {
-    gate: Timeline<S>,
-    line: Timeline<S>,
-    queue: Queue<S>,
+pub(crate) struct Behind<S: Subject> {
+    pub(crate) gate: Timeline<S>,
+    pub(crate) line: Timeline<S>,
+    pub(crate) queue: Queue<S>,
     fence: Fence<S>,
     /// A claim of the value after the submission's, if a driver signals the timeline.
     claim: Option<Claim>,
 }
 
 /// A wait and its name.
-type Wait<'b> = (
+pub(crate) type Wait<'b> = (
     &'static str,
     Box<dyn Fn(Duration) -> syncline::Result<()> + Send + Sync + 'b>,
 );
 
 impl<S: Subject> Behind<S> {
-    fn new(world: &World<S>) -> syncline::Result<Self> {
+    pub(crate) fn new(world: &World<S>) -> syncline::Result<Self> {
         let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
         let queue = world.right_queue("behind")?;
         let fence = world.right.fence("fence");
-        queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
+        queue.submit_empty(&[gate.at(1)], &[line.signal_at(1)])?;
         queue.record(&fence)?;
         let claim = match line.claim(2) {
             Ok(claim) => Some(claim),
@@ -67,7 +67,7 @@ impl<S: Subject> Behind<S> {
     }
 
     /// Returns every kind of wait that parks.
-    fn parking(&self) -> Vec<Wait<'_>> {
+    pub(crate) fn parking(&self) -> Vec<Wait<'_>> {
         let point = || self.line.at(1);
         let mut waits: Vec<Wait<'_>> = vec![
             (
@@ -107,7 +107,7 @@ impl<S: Subject> Behind<S> {
     }
 
     /// Returns the wait that does not park.
-    fn spinning(&self) -> Wait<'_> {
+    pub(crate) fn spinning(&self) -> Wait<'_> {
         let spin = |timeout| self.line.at(1).wait_with(WaitMode::Spin, timeout);
         ("Point::wait_with(Spin)", Box::new(spin))
     }

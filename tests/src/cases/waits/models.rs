@@ -7,7 +7,7 @@ use std::time::Duration;
 use syncline::Error;
 
 use crate::blocked::{Unstick, join_all};
-use crate::case::{Stop, Verdict, cases, check};
+use crate::case::{Stop, Verdict, cases, check, check_eq};
 use crate::cases::cause;
 use crate::dice::{Dice, seeds};
 use crate::user::{Timeline, wait_all, wait_any};
@@ -94,16 +94,10 @@ fn random_lists<S: Subject>(world: &World<S>) -> Verdict {
             };
             let any = list.iter().position(is_reached).map_or_else(rest, End::Ok);
             let found = End::of(wait_any(&points, Duration::ZERO))?;
-            check!(
-                found == any,
-                "step {step}: any of {points:?} is {found:?} instead of {any:?}"
-            );
+            check_eq!(found, any, "step {step}, points {points:?}");
             let all = rest();
             let found = End::of(wait_all(&points, Duration::ZERO).map(|()| 0))?;
-            check!(
-                found == all,
-                "step {step}: all of {points:?} is {found:?} instead of {all:?}"
-            );
+            check_eq!(found, all, "step {step}, points {points:?}");
         }
         Ok(())
     })
@@ -114,10 +108,7 @@ fn overlapping<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
     const THREADS: usize = 16;
     let rounds = if world.is_pair() { 10 } else { 50 };
     let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
-    let mut lines = Vec::new();
-    for n in 0..LINES {
-        lines.push(world.timeline(&format!("line {n}"))?);
-    }
+    let lines = world.numbered(LINES, "line")?;
     let through = AtomicUsize::new(0);
     thread::scope(|scope| {
         let all: Vec<_> = lines.iter().collect();
@@ -152,8 +143,8 @@ fn overlapping<S: Subject>(world: &World<S>, dice: &mut Dice) -> Verdict {
             for line in order {
                 match dice.below(3) {
                     0 => line.signal(round)?,
-                    1 => drop(left.submit(&[], |_| Ok(()), &[line.signal_at(round)])?),
-                    _ => drop(right.submit(&[], |_| Ok(()), &[line.signal_at(round)])?),
+                    1 => drop(left.signal(line, round)?),
+                    _ => drop(right.signal(line, round)?),
                 }
             }
             // Otherwise the last rounds would be over before the first waits have begun.

@@ -7,52 +7,18 @@ use std::thread;
 
 use syncline::{Error, QueueKind};
 
-use super::super::{DELAY, WORDS, cause, filling, is_filled};
 use super::unheard;
-use crate::case::{Stop, Verdict, cases, check, check_error};
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
+use crate::cases::{DELAY, WORDS, cause, is_filled};
 use crate::user::{Device, Queue};
 use crate::{RecorderOf, Subject, World, patience};
 
 cases! {
-    "work.is_called_once": [Q6] => called_once;
     "work.what_it_records_runs_once": [Q6] => done_once;
     "work.what_it_asks_to_keep_lives_until_done": [Q6] => keeps;
     "work.what_it_keeps_may_call_the_driver_when_it_goes": [Q6] => calls_the_driver;
-    "work.what_it_keeps_may_use_its_queue_when_it_goes": [Q6] => uses_its_queue;
     "work.memory_it_had_last_is_not_waited_for": [Q2 Q6] => lets_memory_go;
     "work.what_it_owns_is_dropped_once": [Q6 Q5] => kept;
-}
-
-fn called_once<S: Subject>(world: &World<S>) -> Verdict {
-    let gate = world.timeline("gate")?;
-    let queue = world.right_queue("right")?;
-    let counts: Vec<_> = (0..40).map(|_| Arc::new(AtomicU32::new(0))).collect();
-    let kept = Arc::new(());
-    for (index, count) in counts.iter().enumerate() {
-        let (count, kept) = (count.clone(), kept.clone());
-        queue.submit(
-            &[gate.at(index as u64 % 4)],
-            move |_| {
-                let _kept = &kept;
-                count.fetch_add(1, Ordering::SeqCst);
-                Ok(())
-            },
-            &[],
-        )?;
-    }
-    for value in 1..=3 {
-        gate.signal(value)?;
-    }
-    queue.idle(patience())?;
-    for (index, count) in counts.iter().enumerate() {
-        let runs = count.load(Ordering::SeqCst);
-        check!(runs == 1, "work {index} ran {runs} times");
-    }
-    check!(
-        Arc::strong_count(&kept) == 1,
-        "what the work owned is not dropped"
-    );
-    Ok(())
 }
 
 /// A shift through three buffers. If it were done twice, the last one would have the first word.
@@ -61,7 +27,7 @@ fn done_once<S: Subject>(world: &World<S>) -> Verdict {
         let queue = side.queue(QueueKind::Compute, "shifting")?;
         let buffers = [side.buffer(1)?, side.buffer(1)?, side.buffer(1)?];
         let [a, b, c] = buffers.clone();
-        queue.submit(&[], move |recorder| S::fill(recorder, &a, 5), &[])?;
+        queue.fill(&[], &a, 5, &[])?;
         let [a, ..] = buffers.clone();
         queue.submit(
             &[],
@@ -93,25 +59,20 @@ fn keeps<S: Subject>(world: &World<S>) -> Verdict {
     )?;
     left.settle(patience())?;
     // Others are made and dropped at the same time.
-    left.submit(&[], |_| Ok(()), &[])?;
-    check!(
-        Arc::strong_count(&kept) == 2,
-        "what work asked to keep is gone while the device works"
-    );
+    left.submit_empty(&[], &[])?;
+    check_eq!(Arc::strong_count(&kept), 2);
     stall.release()?;
     left.idle(patience())?;
-    check!(
-        Arc::strong_count(&kept) == 1,
-        "what work asked to keep is not dropped once it is done"
-    );
+    check_eq!(Arc::strong_count(&kept), 1);
     Ok(())
 }
 
-/// Makes and uses objects of its device when it is dropped, and sends the result.
+/// Makes and uses objects of its device and its queue when it is dropped, and sends the result.
 ///
 /// Functions of a driver must not be called in its callbacks. They return an error then, or hang.
 struct Calls<S: Subject> {
     device: Device<S>,
+    queue: Weak<Queue<S>>,
     told: Sender<syncline::Result<()>>,
 }
 
@@ -120,8 +81,13 @@ impl<S: Subject> Calls<S> {
         let buffer = self.device.buffer(1)?;
         let line = self.device.timeline("made while another thing goes")?;
         let queue = self.device.queue(QueueKind::Compute, "made, too")?;
-        queue.submit(&[], filling::<S>(&buffer, 1), &[line.signal_at(1)])?;
-        line.at(1).wait(patience())
+        queue.fill(&[], &buffer, 1, &[line.signal_at(1)])?;
+        line.at(1).wait(patience())?;
+        if let Some(queue) = self.queue.upgrade() {
+            queue.idle(patience())?;
+            queue.submit_empty(&[], &[])?;
+        }
+        Ok(())
     }
 }
 
@@ -132,91 +98,42 @@ impl<S: Subject> Drop for Calls<S> {
     }
 }
 
-/// Different calls drop what the work kept: a wait, a submission, or the drop of the queue.
+/// Different calls drop what the work kept: a wait, a submission, a held one, or the queue's drop.
 fn calls_the_driver<S: Subject>(world: &World<S>) -> Verdict {
-    for how in ["idle", "another submission", "the queue's end"] {
-        let queue = world.left_queue("left")?;
+    for how in [
+        "idle",
+        "another submission",
+        "a held submission",
+        "the queue's end",
+    ] {
+        let gate = world.timeline("gate")?;
+        let queue = Arc::new(world.left_queue("left")?);
         let (told, heard) = channel();
         let device = world.left.clone();
         let calls = Arc::new(Calls {
             device: device.clone(),
-            told,
-        });
-        let end = queue.submit(
-            &[],
-            move |recorder| {
-                S::keep(recorder, calls);
-                device.busy(recorder, DELAY / 30)
-            },
-            &[],
-        )?;
-        let end = end.end().keep();
-        match how {
-            "idle" => queue.idle(patience())?,
-            "another submission" => {
-                end.point().wait(patience())?;
-                queue.submit(&[], |_| Ok(()), &[])?;
-                queue.idle(patience())?;
-            }
-            _ => drop(queue),
-        }
-        match heard.recv_timeout(patience()) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                return Stop::fail(format!("{how}: what goes cannot call the driver: {error}"));
-            }
-            Err(_) => return Stop::fail(format!("{how}: what work kept does not go")),
-        }
-    }
-    Ok(())
-}
-
-/// Waits for its queue, and submits to it, when it is dropped, and sends the result.
-struct Uses<S: Subject> {
-    queue: Weak<Queue<S>>,
-    told: Sender<syncline::Result<()>>,
-}
-
-impl<S: Subject> Drop for Uses<S> {
-    fn drop(&mut self) {
-        let Some(queue) = self.queue.upgrade() else {
-            return;
-        };
-        let used = queue
-            .idle(patience())
-            .and_then(|()| queue.submit(&[], |_| Ok(()), &[]).map(drop));
-        // The same as for `Calls`.
-        let _ = self.told.send(used);
-    }
-}
-
-/// Different calls drop it: a submission that goes to the driver, a held one, or a wait.
-fn uses_its_queue<S: Subject>(world: &World<S>) -> Verdict {
-    for how in ["a submission", "a held submission", "idle"] {
-        let gate = world.timeline("gate")?;
-        let queue = Arc::new(world.left_queue("left")?);
-        let (told, heard) = channel();
-        let uses = Arc::new(Uses {
             queue: Arc::downgrade(&queue),
             told,
         });
-        let keeps = move |recorder: &mut RecorderOf<'_, S>| {
-            S::keep(recorder, uses);
-            Ok(())
+        let work = move |recorder: &mut RecorderOf<'_, S>| {
+            S::keep(recorder, calls);
+            device.busy(recorder, DELAY / 30)
         };
-        queue.submit(&[], keeps, &[])?.end().wait(patience())?;
+        let end = queue.submit(&[], work, &[])?.end().keep();
         match how {
-            "a submission" => drop(queue.submit(&[], |_| Ok(()), &[])?),
-            "a held submission" => drop(queue.submit(&[gate.at(1)], |_| Ok(()), &[])?),
-            _ => queue.idle(patience())?,
+            "idle" => queue.idle(patience())?,
+            "the queue's end" => drop(queue),
+            _ => {
+                end.point().wait(patience())?;
+                let waits = [gate.at(u64::from(how == "a held submission"))];
+                queue.submit_empty(&waits, &[])?;
+                gate.signal(1)?;
+                queue.idle(patience())?;
+            }
         }
-        gate.signal(1)?;
-        queue.idle(patience())?;
         match heard.recv_timeout(patience()) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                return Stop::fail(format!("{how}: what goes cannot use its queue: {error}"));
-            }
+            Ok(Err(error)) => return Stop::fail(format!("{how}: what goes cannot call: {error}")),
             Err(_) => return Stop::fail(format!("{how}: what work kept does not go")),
         }
     }
@@ -236,7 +153,7 @@ fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
         let hold = side.timeline("hold")?;
         for held in [false, true] {
             let (buffer, line) = (side.buffer(WORDS)?, world.timeline("had last")?);
-            let end = queue.submit(&[], filling::<S>(&buffer, 7), &[line.signal_at(1)])?;
+            let end = queue.fill(&[], &buffer, 7, &[line.signal_at(1)])?;
             drop((buffer, line));
             end.end().wait(patience())?;
             let stall = side.stall()?;
@@ -246,8 +163,7 @@ fn lets_memory_go<S: Subject>(world: &World<S>) -> Verdict {
             let waits = &waits[..usize::from(held)];
             let (told, heard) = channel();
             thread::scope(|scope| {
-                let several =
-                    || (0..8).try_for_each(|_| queue.submit(waits, |_| Ok(()), &[]).map(drop));
+                let several = || (0..8).try_for_each(|_| queue.submit_empty(waits, &[]).map(drop));
                 scope.spawn(move || told.send(several()));
                 let ended = heard.recv_timeout(patience());
                 // It also ends the scope, which waits for the thread.
@@ -301,15 +217,11 @@ fn kept<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
-    let (gate, bad, line) = (
-        world.timeline("gate")?,
-        world.timeline("bad")?,
-        world.timeline("line")?,
-    );
+    let [gate, bad, line] = world.timelines(["gate", "bad", "line"])?;
     let queue = world.right_queue("right")?;
     let (from, to) = (world.right.buffer(WORDS)?, world.right.buffer(WORDS)?);
-    let (device, filled) = (world.right.clone(), from.clone());
-    queue.submit(&[], move |recorder| S::fill(recorder, &filled, 3), &[])?;
+    let device = world.right.clone();
+    queue.fill(&[], &from, 3, &[])?;
     let dropped = Arc::new(AtomicU32::new(0));
     let drops = || dropped.load(Ordering::SeqCst);
     let (owned, target) = (Owned(dropped.clone()), to.clone());
@@ -337,7 +249,7 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
     );
     match (end, held) {
         (End::Refuses, false) => check_error!(submitted, Error::Work(_)),
-        (End::Panics, false) => check_error!(submitted, Error::WorkPanicked { .. }),
+        (End::Panics, false) => check_error!(submitted, WorkPanicked),
         _ => drop(submitted?),
     }
     if held {
@@ -353,7 +265,7 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
     if held {
         let filler = world.right_queue("filler")?;
         for other in others()? {
-            filler.submit(&[], filling::<S>(&other, 0xBAD), &[])?;
+            filler.fill(&[], &other, 0xBAD, &[])?;
         }
         filler.idle(patience())?;
     }
@@ -367,16 +279,9 @@ fn one_kept<S: Subject>(world: &World<S>, end: End, held: bool) -> Verdict {
         (End::Refuses | End::Panics, false) => Ok(()),
         _ => line.at(1).wait(patience()),
     };
-    check!(
-        ended.is_ok() == (end == End::Runs || !held),
-        "{end:?}, held: {held}, ended with {ended:?}"
-    );
+    check_eq!(ended.is_ok(), (end == End::Runs || !held));
     queue.idle(patience())?;
-    check!(
-        drops() == 1,
-        "{end:?}, held: {held}: what work owned was dropped {} times",
-        drops()
-    );
+    check_eq!(drops(), 1, "end {end:?}, held {held}");
     // Work that fails may have been recorded before that, and may run.
     let words: &[u32] = match end {
         End::Runs => &[3],
