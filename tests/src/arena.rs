@@ -2,15 +2,13 @@
 #![allow(unsafe_code, reason = "an application's own memory is raw")]
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use syncline::Error;
 use syncline::image::ImageInfo;
 use syncline::vulkan::ash::vk;
 use syncline::vulkan::{AllocationInfo, Buffer, Device, Image};
 
-use crate::case::{Stop, Verdict, check};
-use crate::patience;
+use crate::case::Stop;
 
 /// The size of each buffer.
 pub(crate) const BYTES: u64 = 64 << 10;
@@ -31,14 +29,26 @@ impl Arena {
         Self::make(device, 2, None)
     }
 
-    /// An arena that also has an image of two dimensions, which can be transferred only.
-    pub(crate) fn with_image(device: &Device, info: ImageInfo) -> Result<Self, Stop> {
-        Self::make(device, 2, Some(info))
-    }
-
-    /// Memory for such an image alone, as engines allocate large images.
-    pub(crate) fn of_image(device: &Device, info: ImageInfo) -> Result<Self, Stop> {
-        Self::make(device, 0, Some(info))
+    /// Adopts an image of two dimensions, behind two buffers or `alone` in its memory.
+    ///
+    /// `described` are its properties, or a lie. The image keeps the arena.
+    pub(crate) fn image(
+        device: &Device,
+        info: ImageInfo,
+        described: &ImageInfo,
+        alone: bool,
+    ) -> Result<(Image, Weak<Self>), Stop> {
+        let arena = Arc::new(Self::make(device, if alone { 0 } else { 2 }, Some(info))?);
+        let Some((image, offset)) = arena.image else {
+            return Stop::fail("the arena has no image");
+        };
+        let (is_dropped, memory) = (Arc::downgrade(&arena), arena.memory);
+        let info = arena.info;
+        // SAFETY: the arena owns it, was allocated like that, and is the owner.
+        let allocation = unsafe { device.adopt_allocation(memory, &info, Some(arena)) }?;
+        // SAFETY: bound to this memory, with these properties.
+        let image = unsafe { allocation.adopt_image(image, offset, described, None) }?;
+        Ok((image, is_dropped))
     }
 
     /// Without buffers the memory is dedicated to the image.
@@ -117,16 +127,6 @@ impl Arena {
         }
         Ok(made)
     }
-}
-
-/// Waits until what used the memory has gone, and its owner with it.
-pub(crate) fn wait_until_dropped(arena: &Weak<Arena>) -> Verdict {
-    let end = Instant::now() + patience();
-    while arena.strong_count() > 0 {
-        check!(Instant::now() < end, "the application's memory is kept");
-        std::thread::yield_now();
-    }
-    Ok(())
 }
 
 /// An image that may be in memory for export.
@@ -217,22 +217,5 @@ impl Arena {
             }
         };
         buffers.into_iter().map(adopt).collect()
-    }
-
-    /// Adopts the image, if there is one, and all of the memory. They keep the arena.
-    ///
-    /// `properties` are those of the image, or a lie.
-    pub(crate) fn adopt_image(
-        self: Arc<Self>,
-        properties: &ImageInfo,
-    ) -> syncline::Result<Option<Image>> {
-        let Some((image, offset)) = self.image else {
-            return Ok(None);
-        };
-        let (device, memory, info) = (self.device.clone(), self.memory, self.info);
-        // SAFETY: as in `adopt`.
-        let allocation = unsafe { device.adopt_allocation(memory, &info, Some(self)) }?;
-        // SAFETY: bound to this memory, with these properties.
-        unsafe { allocation.adopt_image(image, offset, properties, None) }.map(Some)
     }
 }

@@ -1,12 +1,15 @@
 //! Descriptors of every kind of file, for cases that pass wrong kinds.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::case::Stop;
+use syncline::Error;
+use syncline::handle::Rejected;
+
+use crate::case::{Stop, check, check_eq};
 
 /// Creates a descriptor of each kind that the system makes. None is a handle of a driver.
 pub(crate) fn kinds() -> Result<Vec<(&'static str, OwnedFd)>, Stop> {
@@ -73,6 +76,22 @@ pub(crate) fn kinds() -> Result<Vec<(&'static str, OwnedFd)>, Stop> {
         made.push(("a render node", node.into()));
     }
     Ok(made)
+}
+
+/// Checks that an import was refused, and that the descriptor came back open. Returns the error.
+pub(crate) fn came_back<T, H: Into<OwnedFd>>(
+    what: &str,
+    number: RawFd,
+    answer: Result<T, Rejected<H>>,
+) -> Result<Error, Stop> {
+    let Err(Rejected { handle, error }) = answer else {
+        return Stop::fail(format!("{what} was taken for what it is not"));
+    };
+    // Before its owner could close the number of a closed descriptor.
+    let is_open = std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok();
+    check!(is_open, "{what}");
+    check_eq!(handle.into().as_raw_fd(), number, "{what}");
+    Ok(error)
 }
 
 #[cfg(test)]

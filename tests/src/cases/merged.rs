@@ -3,6 +3,23 @@
 /// Each former id, and the id of the case that shows the same.
 const MERGED: &[(&str, &str)] = &[
     (
+        "binary.imports_leave_nothing",
+        "binary.duplicated_and_sent_descriptors",
+    ),
+    (
+        "descriptor.already_signalled",
+        "descriptor.a_readiness_seen_stays",
+    ),
+    (
+        "descriptor.pending_is_told_before_reached",
+        "descriptor.eventfd_hears_of_points",
+    ),
+    (
+        "handle.every_export_is_new",
+        "handle.many_exports_one_counter",
+    ),
+    ("handle.nothing_leaks", "handle.imports_by_the_thousands"),
+    (
         "clocks.a_clock_that_never_settles_is_sampled",
         "clocks.sampled_in_bounded_time",
     ),

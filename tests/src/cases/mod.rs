@@ -1,10 +1,10 @@
 //! The cases, one file per family, written once for every subject.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::case::{Stop, Verdict, check, note, wrong};
 use crate::subject::RecorderOf;
-use crate::{Case, Subject, World};
+use crate::{Case, Subject, World, patience};
 
 mod bridges;
 mod clocks;
@@ -143,6 +143,37 @@ pub(crate) fn copying<S: Subject>(
 ) -> impl for<'r, 'a> FnOnce(&'r mut RecorderOf<'a, S>) -> syncline::Result<()> + Send + 'static {
     let (from, to) = (from.clone(), to.clone());
     move |recorder| S::copy(recorder, &from, &to)
+}
+
+/// Waits until a condition holds.
+///
+/// # Errors
+/// Those of the condition. A failure if it does not come to hold.
+#[track_caller]
+pub(crate) fn until(mut holds: impl FnMut() -> Result<bool, Stop>) -> Verdict {
+    let start = Instant::now();
+    while !holds()? {
+        if start.elapsed() > patience() {
+            return wrong("it is waited for in vain", format_args!(""));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Waits until the owner of handles is dropped.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+#[track_caller]
+pub(crate) fn let_go<T: ?Sized>(owner: &std::sync::Weak<T>) -> Verdict {
+    until(|| Ok(owner.strong_count() == 0))
+}
+
+/// Makes as many of something.
+pub(crate) fn several<T>(
+    count: usize,
+    make: impl FnMut(usize) -> syncline::Result<T>,
+) -> syncline::Result<Vec<T>> {
+    (0..count).map(make).collect()
 }
 
 /// Whether every word of `buffer` is `value`.

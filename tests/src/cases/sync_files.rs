@@ -14,10 +14,9 @@ use syncline::{
     host,
 };
 
-use super::binaries::parts::Producer;
-use super::handles::parts::is_open;
-use super::kinds::kinds;
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use super::binaries::parts::{Producer, signal_late};
+use super::kinds::{came_back, kinds};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
 use crate::footprint::grows_nothing;
 use crate::user;
 use crate::workload::Equipped;
@@ -88,10 +87,7 @@ fn unsupported(what: &str, error: &Error) -> Verdict {
     let Error::Unsupported { reason, .. } = error else {
         return Stop::fail(format!("{what} is refused with: {error}"));
     };
-    check!(
-        reason.len() > 8,
-        "{what} is refused for no reason: {reason:?}"
-    );
+    check!(reason.len() > 8, "{what} {reason:?}");
     Ok(())
 }
 
@@ -99,10 +95,7 @@ fn unsupported(what: &str, error: &Error) -> Verdict {
 ///
 /// It refuses the rest with the reason, and returns the handle.
 fn promised(world: &World<Equipped>) -> Verdict {
-    check!(
-        KIND.transference() == Transference::Copy,
-        "sync files are copies"
-    );
+    check_eq!(KIND.transference(), Transference::Copy);
     for side in [&world.left, &world.right] {
         let (device, can) = (side.library(), &side.info().capabilities);
         match device.exportable_binary("for sync files", KIND) {
@@ -130,10 +123,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
             Err(Rejected { error, .. }) => {
                 check!(!can.imports.contains(&KIND), "promised, and: {error}");
                 unsupported("an import", &error)?;
-                check!(
-                    shared.payload() == Payload::Permanent,
-                    "the refusal has changed the payload"
-                );
+                check_eq!(shared.payload(), Payload::Permanent);
             }
         }
         if !can.exports.contains(&KIND) {
@@ -156,13 +146,7 @@ fn promised(world: &World<Equipped>) -> Verdict {
 fn hostile(_: &World<Equipped>) -> Verdict {
     for (what, fd) in kinds()? {
         let number = fd.as_raw_fd();
-        let Err(Rejected { handle, error }) = SyncFd::from_fd(Some(fd)) else {
-            return Stop::fail(format!("{what} was taken for a sync file"));
-        };
-        check!(
-            handle.as_raw_fd() == number && is_open(number),
-            "{what} did not come back"
-        );
+        let error = came_back(what, number, SyncFd::from_fd(Some(fd)))?;
         check!(
             matches!(&error, Error::Import { reason, .. } if reason.len() > 8),
             "{what} is refused with: {error}"
@@ -206,25 +190,14 @@ fn consumed(semaphore: &BinarySemaphore) -> Verdict {
 fn exported(world: &World<Equipped>) -> Verdict {
     let side = side(world, true, false)?;
     let mut producer = Producer::new(side)?;
-    let queue = side.queue(QueueKind::Compute, "held up")?;
     let semaphore = side.library().exportable_binary("signalled", KIND)?;
     for _ in 0..3 {
-        let latch = side.subject().latch()?;
-        let (blocked, signals) = (latch.clone(), semaphore.clone());
-        let work = move |recorder: &mut Recorder<'_>| {
-            Equipped::block(recorder, &blocked)?;
-            // SAFETY: unsignalled, because each signal is exported before the next one.
-            unsafe { recorder.signal_semaphore(&signals) }
-        };
-        queue.submit(&[], work, &[])?;
+        let (queue, latch) = signal_late(side, &semaphore)?;
         let held_up = export(&semaphore).and_then(|handle| fence(handle, "held up"));
         let early = held_up.as_ref().ok().map(Fence::is_complete);
         Equipped::open(&latch)?;
         let held_up = held_up?;
-        check!(
-            matches!(early, Some(Ok(false))),
-            "complete before the device got there: {early:?}"
-        );
+        check!(matches!(early, Some(Ok(false))), "{early:?}");
         held_up.wait(patience())?;
         queue.idle(patience())?;
 
@@ -269,17 +242,11 @@ fn imported(world: &World<Equipped>) -> Verdict {
         other.produce(&source)?;
         import(&semaphore, export(&source)?)?;
         let found = semaphore.payload();
-        check!(
-            found == Payload::Temporary(KIND),
-            "after the import, the payload is {found:?}"
-        );
+        check_eq!(found, Payload::Temporary(KIND));
         consumed(&semaphore)?;
         other.is_seen("the wait for another's signal")?;
         let found = semaphore.payload();
-        check!(
-            found == Payload::Permanent,
-            "after the wait, the payload is {found:?}"
-        );
+        check_eq!(found, Payload::Permanent);
         // The semaphore's own signal, with nothing in flight.
         other.idle()?;
         consumed(&semaphore)?;
@@ -300,15 +267,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     let maker = maker(world, side);
     let semaphore = side.library().exportable_binary("in use", KIND)?;
     let source = maker.library().exportable_binary("another's", KIND)?;
-    let queue = maker.queue(QueueKind::Compute, "held up")?;
-    let latch = maker.subject().latch()?;
-    let (blocked, signals) = (latch.clone(), source.clone());
-    let work = move |recorder: &mut Recorder<'_>| {
-        Equipped::block(recorder, &blocked)?;
-        // SAFETY: unsignalled, and exported below.
-        unsafe { recorder.signal_semaphore(&signals) }
-    };
-    queue.submit(&[], work, &[])?;
+    let (queue, latch) = signal_late(maker, &source)?;
     let shown = (|| {
         import(&semaphore, export(&source)?)?;
         let Err(Rejected { handle, error }) = semaphore.import_sync_fd(SyncFd::signalled()) else {

@@ -170,19 +170,23 @@ impl Half {
     }
 
     fn paint(&mut self, n: &str) -> Result<(), Stop> {
-        let n = number(n)?;
-        let (device, memory) = (self.device.clone(), self.memory()?);
-        self.signal_behind(n, move |r| {
-            device.busy(r, LATE)?;
-            Equipped::fill(r, &memory, n as u32)
-        })
+        let device = self.device.clone();
+        self.paint_after(n, move |r| device.busy(r, LATE))
     }
 
     fn paint_closed(&mut self, n: &str) -> Result<(), Stop> {
-        let n = number(n)?;
-        let (latch, memory) = (self.latch()?, self.memory()?);
+        let latch = self.latch()?;
+        self.paint_after(n, move |r| Equipped::block(r, &latch))
+    }
+
+    fn paint_after(
+        &mut self,
+        n: &str,
+        before: impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<(), Stop> {
+        let (n, memory) = (number(n)?, self.memory()?);
         self.signal_behind(n, move |r| {
-            Equipped::block(r, &latch)?;
+            before(r)?;
             Equipped::fill(r, &memory, n as u32)
         })
     }

@@ -20,7 +20,7 @@ use super::bug::Bug;
 use crate::arena::Arena;
 use crate::case::Stop;
 use crate::workload::{Equipped, Latch};
-use crate::{Subject as _, patience};
+use crate::{Subject as _, Verdict, patience};
 
 /// How long a wait that should not end is watched.
 pub(super) const WATCHED: Duration = Duration::from_millis(50);
@@ -187,12 +187,10 @@ impl Half {
             words.next().unwrap_or_default(),
         );
         let value = || number(rest);
-        let done = Ok(String::new());
         match what {
             "connect" => {
                 let endpoint = Endpoint::connect(label, "second", patience())?;
                 self.endpoint = Some(super::trusted(endpoint));
-                done
             }
             "clean" => {
                 if let Some(latch) = self.latch.take() {
@@ -208,7 +206,6 @@ impl Half {
                     queue: self.queue.take(),
                     ..Self::new(self.device.clone())
                 };
-                done
             }
             "negotiate" => {
                 let own = Party::of(self.device.device());
@@ -217,13 +214,13 @@ impl Half {
                     Ok(plan) => {
                         let name = plan.mechanism().name();
                         self.plan = Some(plan);
-                        Ok(name.into())
+                        return Ok(name.into());
                     }
-                    Err(Error::Conflict(_)) => Ok("conflict".into()),
-                    Err(error) => Stop::fail(error.to_string()),
+                    Err(Error::Conflict(_)) => return Ok("conflict".into()),
+                    Err(error) => return Stop::fail(error.to_string()),
                 }
             }
-            "make" | "hurry" | "attempt" if Bug::CarriesNothingOut.is_planted() => done,
+            "make" | "hurry" | "attempt" if Bug::CarriesNothingOut.is_planted() => {}
             "make" | "hurry" | "attempt" => {
                 if Bug::KeepsDescriptors.is_planted() {
                     let kept = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0);
@@ -236,92 +233,66 @@ impl Half {
                 };
                 let made = self.make(label, value()?, timeout)??;
                 self.lines.push((label.into(), made));
-                done
             }
             "offer" => match self.make(label, value()?, Duration::ZERO)? {
-                Err(Error::PeerSilent { .. }) => done,
-                other => Stop::fail(format!("it was not given up: {other:?}")),
+                Err(Error::PeerSilent { .. }) => {}
+                other => return Stop::fail(format!("it was not given up: {other:?}")),
             },
             "signal" => {
                 let line = self.signals(label)?;
                 let queue = self.queue()?;
                 queue.submit(&[], |_| Ok(()), &[line.signal_at(value()?)])?;
-                done
             }
             "fork" => {
                 crate::forked::in_child(|| {
                     *self = Self::new(self.device.clone());
                     Ok(())
                 })?;
-                done
             }
-            "host" => {
-                self.signals(label)?.signal(value()?)?;
-                done
-            }
+            "host" => self.signals(label)?.signal(value()?)?,
             "latched" => {
                 let line = self.signals(label)?;
                 let latch = self.latch()?;
                 let work = move |r: &mut syncline::Recorder<'_>| Equipped::block(r, &latch);
                 let queue = self.queue()?;
                 queue.submit(&[], work, &[line.signal_at(value()?)])?;
-                done
             }
             "break" => {
                 let signal = match label {
                     "" => None,
                     label => Some((self.signals(label)?, value()?)),
                 };
-                self.lose(signal)
+                return self.lose(signal);
             }
             "open" => {
                 if let Some(latch) = &self.latch {
                     Equipped::open(latch)?;
                 }
-                done
             }
             "submit" => {
                 let line = self.waits(label)?;
                 let held = self.submit(line.at(value()?))?;
-                Ok(if held { "held" } else { "sent" }.into())
+                return Ok(if held { "held" } else { "sent" }.into());
             }
-            "after" => {
-                let number = number(label)?;
-                let after = self.after()?;
-                after.at(number).wait(patience())?;
-                done
-            }
+            "after" => self.after()?.at(number(label)?).wait(patience())?,
             "driven" => {
                 let is_host = matches!(self.device.device(), Device::Host(_));
-                Ok((!is_host).to_string())
+                return Ok((!is_host).to_string());
             }
-            "held" => Ok(self.queue()?.held().count.to_string()),
-            "ran" => Ok(self.ran.load(Ordering::SeqCst).to_string()),
-            "wait" => {
-                self.waits(label)?.at(value()?).wait(patience())?;
-                done
-            }
-            "pending" => {
-                self.waits(label)?.at(value()?).wait_pending(patience())?;
-                done
-            }
-            "theirs" => self.asks_for_theirs(label),
-            "reached" => Ok(self.waits(label)?.at(value()?).is_reached()?.to_string()),
-            "value" => Ok(self.waits(label)?.value()?.to_string()),
+            "held" => return Ok(self.queue()?.held().count.to_string()),
+            "ran" => return Ok(self.ran.load(Ordering::SeqCst).to_string()),
+            "wait" => self.waits(label)?.at(value()?).wait(patience())?,
+            "pending" => self.waits(label)?.at(value()?).wait_pending(patience())?,
+            "theirs" => return self.asks_for_theirs(label),
+            "reached" => return Ok(self.waits(label)?.at(value()?).is_reached()?.to_string()),
+            "value" => return Ok(self.waits(label)?.value()?.to_string()),
             "fail" => {
                 let cause = Error::work(std::io::Error::other(rest.to_owned()));
                 self.signals(label)?.fail(cause);
-                done
             }
-            "mute" if Bug::FailsInSilence.is_planted() => done,
-            "mute" => {
-                self.signals(label)?.fail(Error::work(Mute));
-                done
-            }
-            "drop" => {
-                self.lines.retain(|(known, _)| known != label);
-                done
-            }
+            "mute" if Bug::FailsInSilence.is_planted() => {}
+            "mute" => self.signals(label)?.fail(Error::work(Mute)),
+            "drop" => self.lines.retain(|(known, _)| known != label),
             "send" => {
                 let value = value()?.saturating_sub(Bug::SendsAnotherPoint.is_planted().into());
                 let endpoint = self.endpoint()?;
@@ -332,88 +303,65 @@ impl Half {
                         endpoint.send_signal(line.signal_at(value), patience())?;
                     }
                 }
-                done
             }
             "receive" => {
                 let point = self.endpoint()?.receive_point(patience())?;
                 point.point().wait(patience())?;
-                Ok(point.point().value().to_string())
+                return Ok(point.point().value().to_string());
             }
             "words" => {
                 let words = SharedWords::new(4 * number(label)?)?;
                 self.endpoint()?.send_words("words", &words, patience())?;
                 self.words = Some(words);
-                done
             }
             "toss" => {
                 let words = SharedWords::new(4 * number(label)?)?;
                 let endpoint = self.endpoint()?;
                 match endpoint.send_words("words", &words, Duration::ZERO) {
-                    Err(Error::PeerSilent { .. }) => done,
-                    other => Stop::fail(format!("it was not given up: {other:?}")),
+                    Err(Error::PeerSilent { .. }) => {}
+                    other => return Stop::fail(format!("it was not given up: {other:?}")),
                 }
             }
             "take" => {
-                self.words = Some(
-                    self.endpoint()?
-                        .receive_words("words", 1 << 20, patience())?,
-                );
-                done
+                let endpoint = self.endpoint()?;
+                self.words = Some(endpoint.receive_words("words", 1 << 20, patience())?);
             }
             "write" => {
                 let value = value()?;
                 self.word(label)?.store(value as u32, Ordering::Relaxed);
-                done
             }
-            "read" => Ok(self.word(label)?.load(Ordering::Relaxed).to_string()),
+            "read" => return Ok(self.word(label)?.load(Ordering::Relaxed).to_string()),
             "memory" | "memory_as_image" => {
-                let bytes = number(label)?;
-                let plan = self.plan()?;
-                let made = plan.memory_across(
+                let (plan, devices, peers) = (self.plan()?, self.devices(), [&self.endpoint()?]);
+                let (what, bytes) = (
                     if what == "memory" { what } else { "image" },
-                    bytes,
-                    &self.devices(),
-                    &[&self.endpoint()?],
-                    patience(),
-                )?;
+                    number(label)?,
+                );
+                let made = plan.memory_across(what, bytes, &devices, &peers, patience())?;
                 self.memory = made.into_iter().next().map(|(_, memory)| memory);
-                done
             }
             #[cfg(feature = "vulkan")]
-            "own_memory" => {
-                let memory = self.own_memory(number(label)?)?;
-                self.memory = memory;
-                done
-            }
+            "own_memory" => self.memory = self.own_memory(number(label)?)?,
             "fill" => {
                 let device = self.device.clone();
                 let late = move |r: &mut syncline::Recorder<'_>| device.busy(r, LATE);
-                self.fill(label, value()?, late)
+                self.fill(label, value()?, late)?;
             }
             "fill_closed" => {
                 let latch = self.latch()?;
-                self.fill(label, value()?, move |r| Equipped::block(r, &latch))
+                self.fill(label, value()?, move |r| Equipped::block(r, &latch))?;
             }
-            "check" => {
-                let value = value()?;
-                self.check(label, value, value)
-            }
-            "peek" => {
-                let value = value()?;
-                self.check(label, 0, value)
-            }
+            "check" => return self.check(label, value()?, value()?),
+            "peek" => return self.check(label, 0, value()?),
             "plain" => {
                 self.submit(KeptPoint::default().point())?;
-                Ok(self.submitted.to_string())
+                return Ok(self.submitted.to_string());
             }
-            "through" => Ok(self.is_through(label)?.to_string()),
-            "idle" => {
-                self.queue()?.idle(patience())?;
-                done
-            }
+            "through" => return Ok(self.is_through(label)?.to_string()),
+            "idle" => self.queue()?.idle(patience())?,
             "descriptors" => {
                 closed();
-                lasting_descriptors()
+                return lasting_descriptors();
             }
             other => {
                 let answer = self.run_with_binaries(other, label, rest);
@@ -423,19 +371,19 @@ impl Half {
                 let answer = answer.or_else(|| self.run_with_images(other, label, rest));
                 #[cfg(feature = "cuda")]
                 let answer = answer.or_else(|| self.run_with_events(other, label, rest));
-                answer.unwrap_or_else(|| Stop::fail(format!("{other:?} is not a command")))
+                let unknown = || Stop::fail(format!("{other:?} is not a command"));
+                return answer.unwrap_or_else(unknown);
             }
         }
+        Ok(String::new())
     }
 
     pub(super) fn endpoint(&self) -> Result<Endpoint, Stop> {
-        let endpoint = self.endpoint.clone();
-        endpoint.map_or_else(|| Stop::fail("it is not connected"), Ok)
+        made(&self.endpoint, "connection")
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, Stop> {
-        let plan = self.plan.clone();
-        plan.map_or_else(|| Stop::fail("there is no plan"), Ok)
+        made(&self.plan, "plan")
     }
 
     /// Returns the mechanism of the plan.
@@ -462,22 +410,17 @@ impl Half {
     }
 
     pub(super) fn queue(&mut self) -> Result<Queue, Stop> {
-        let device = self.device.device();
-        let queue = match &self.queue {
-            Some(queue) => queue.clone(),
-            None => device.queue(QueueKind::Compute, "half")?,
-        };
-        self.queue = Some(queue.clone());
-        Ok(queue)
+        if self.queue.is_none() {
+            self.queue = Some(self.device.device().queue(QueueKind::Compute, "half")?);
+        }
+        made(&self.queue, "queue")
     }
 
     pub(super) fn after(&mut self) -> Result<Timeline, Stop> {
-        let after = match &self.after {
-            Some(after) => after.clone(),
-            None => self.device.device().timeline("after")?,
-        };
-        self.after = Some(after.clone());
-        Ok(after)
+        if self.after.is_none() {
+            self.after = Some(self.device.device().timeline("after")?);
+        }
+        made(&self.after, "timeline")
     }
 
     /// Submits work that waits, and then signals its number. Returns whether it is held.
@@ -556,7 +499,7 @@ impl Half {
         label: &str,
         value: u64,
         before: impl FnOnce(&mut syncline::Recorder<'_>) -> syncline::Result<()> + Send + 'static,
-    ) -> Result<String, Stop> {
+    ) -> Verdict {
         let line = self.signals(label)?;
         let memory = self.memory()?;
         let work = move |recorder: &mut syncline::Recorder<'_>| {
@@ -565,7 +508,7 @@ impl Half {
         };
         let queue = self.queue()?;
         queue.submit(&[], work, &[line.signal_at(value)])?;
-        Ok(String::new())
+        Ok(())
     }
 
     fn check(&mut self, label: &str, wait: u64, value: u64) -> Result<String, Stop> {
@@ -576,8 +519,7 @@ impl Half {
     }
 
     pub(super) fn memory(&self) -> Result<Buffer, Stop> {
-        let memory = self.memory.clone();
-        memory.map_or_else(|| Stop::fail("there is no memory"), Ok)
+        made(&self.memory, "memory")
     }
 
     /// Checks that the memory contains `value` after the queue's work.
@@ -594,6 +536,12 @@ impl Half {
         let right = words.iter().all(|&word| u64::from(word) == value);
         Ok(if right { "right" } else { "wrong" }.into())
     }
+}
+
+/// Returns what a command before has made.
+pub(super) fn made<T: Clone>(of: &Option<T>, what: &str) -> Result<T, Stop> {
+    let none = || Stop::fail(format!("there is no {what}"));
+    of.clone().map_or_else(none, Ok)
 }
 
 pub(super) fn number(text: &str) -> Result<u64, Stop> {

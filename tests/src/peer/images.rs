@@ -1,6 +1,5 @@
 //! Commands for an image of both processes.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline::backend::Queue as _;
@@ -11,7 +10,7 @@ use syncline::vulkan::ash::vk::ImageLayout;
 use syncline::{Buffer, Device, Image, Recorder};
 
 use super::bug::Bug;
-use super::half::{Half, LATE, number};
+use super::half::{Half, LATE, made, number};
 use crate::arena::Arena;
 use crate::case::Stop;
 use crate::texels::{LEVELS_AND_LAYERS, SHAPES, cut, texels, words_of};
@@ -81,13 +80,7 @@ impl Half {
         if Bug::MakesAnotherImage.is_planted() {
             std::mem::swap(&mut info.extent.width, &mut info.extent.height);
         }
-        let arena = match alone {
-            true => Arena::of_image(vulkan, info)?,
-            false => Arena::with_image(vulkan, info)?,
-        };
-        let Some(image) = Arc::new(arena).adopt_image(&described)? else {
-            return Stop::fail("the arena has no image");
-        };
+        let (image, _) = Arena::image(vulkan, info, &described, alone)?;
         let peers = [&endpoint];
         let made = plan.share_image_across("image", &image, &devices, &peers, patience())?;
         self.take_image(made.into_iter().next().map(|(_, image)| image))
@@ -111,8 +104,7 @@ impl Half {
     }
 
     fn image(&self) -> Result<Image, Stop> {
-        let image = self.image.clone();
-        image.map_or_else(|| Stop::fail("there is no image"), Ok)
+        made(&self.image, "image")
     }
 
     /// Writes all levels after `before`, and signals.

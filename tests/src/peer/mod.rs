@@ -40,7 +40,7 @@ use std::time::{Duration, SystemTime};
 use syncline::process::{Endpoint, Listener};
 
 pub use half::Half;
-pub use scene::{Scene, Side};
+pub use scene::{Scene, Side, fails};
 
 use crate::case::Stop;
 use crate::runner::child_subject;

@@ -4,7 +4,7 @@ use syncline::Mechanism;
 use syncline::negotiate::{Needs, Process};
 
 use super::{Half, Peer, with_peer};
-use crate::case::{Stop, check, note};
+use crate::case::{Stop, check, check_eq, note, wrong};
 use crate::workload::Equipped;
 use crate::{Verdict, World};
 
@@ -15,6 +15,17 @@ pub enum Side {
     Signaller,
     /// The process that waits.
     Waiter,
+}
+
+impl Side {
+    /// Returns the role of the other process.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Signaller => Self::Waiter,
+            Self::Waiter => Self::Signaller,
+        }
+    }
 }
 
 /// Two processes. The case runs in one of them.
@@ -159,6 +170,36 @@ impl Scene<'_> {
         self.peer.hear()
     }
 
+    /// Makes one of the processes obey a command, which must answer `expected`.
+    ///
+    /// # Errors
+    /// The command failed, or its answer is another one.
+    #[track_caller]
+    pub fn expect(&mut self, side: Side, words: &str, expected: impl AsRef<str>) -> Verdict {
+        let (said, expected) = (self.by(side, words)?, expected.as_ref());
+        check_eq!(said, expected, "{side:?}, {words}");
+        Ok(())
+    }
+
+    /// Makes both processes obey a command, the signaller first.
+    ///
+    /// # Errors
+    /// The command failed.
+    pub fn both(&mut self, words: &str) -> Verdict {
+        self.by(Side::Signaller, words)?;
+        self.by(Side::Waiter, words).map(drop)
+    }
+
+    /// Signals a value by the signaller's queue, and waits for it in the other process.
+    ///
+    /// # Errors
+    /// One of the commands failed.
+    pub fn pass(&mut self, label: &str, value: u64) -> Verdict {
+        self.by(Side::Signaller, &format!("signal {label} {value}"))?;
+        self.by(Side::Waiter, &format!("wait {label} {value}"))
+            .map(drop)
+    }
+
     /// Makes both processes obey a command at the same time.
     ///
     /// # Errors
@@ -228,23 +269,13 @@ impl Scene<'_> {
         };
         let (one, other) = (needs(Needs::SIGNAL, signals), needs(Needs::WAIT, !signals));
         self.together(&one, &other)?;
-        check!(
-            was_here == is_here(&self.here)?,
-            "the new plan has another home"
-        );
+        check_eq!(was_here, is_here(&self.here)?);
         let without = if signals {
             Side::Waiter
         } else {
             Side::Signaller
         };
-        match self.by(without, make) {
-            Err(Stop::Failed(reason)) if reason.contains("has no device with `Needs::MEMORY`") => {
-                Ok(())
-            }
-            told => Stop::fail(format!(
-                "{make} in the process of the {without:?}: {told:?}"
-            )),
-        }
+        fails(self.by(without, make), "has no device with `Needs::MEMORY`")
     }
 
     /// Makes a timeline at `initial` in both processes. Skips the case if the needs have no plan.
@@ -257,6 +288,22 @@ impl Scene<'_> {
         }
         let make = format!("make {label} {initial}");
         self.together(&make, &make).map(|_| ())
+    }
+}
+
+/// Checks that a command failed for a reason that contains `part`.
+///
+/// # Errors
+/// It did not.
+#[track_caller]
+pub fn fails<T: std::fmt::Debug>(told: Result<T, Stop>, part: &str) -> Verdict {
+    match told {
+        Err(Stop::Failed(reason)) if reason.contains(part) => Ok(()),
+        Err(skipped @ Stop::Skipped(_)) => Err(skipped),
+        told => wrong(
+            format!("{told:?} is no failure with {part:?}"),
+            format_args!(""),
+        ),
     }
 }
 

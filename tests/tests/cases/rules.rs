@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syncline_conformance::cases::merged;
+use syncline_conformance::report::Report;
+use syncline_conformance::runner::TEARDOWN;
 
 const CONTRACT: &str = include_str!("../../../docs/contract.md");
 
@@ -78,6 +80,22 @@ fn case_ids_are_unique() {
         let is_built = cfg!(all(feature = "cuda", feature = "vulkan"));
         assert!(!is_built || ids.contains(current), "{current} is no case");
         assert!(ids.insert(id), "{id} stands twice");
+    }
+}
+
+/// Every case of the recorded run is a case of today, or was merged into one.
+#[test]
+fn recorded_ids_are_known() {
+    if !cfg!(all(feature = "cuda", feature = "vulkan")) {
+        return;
+    }
+    let recorded = include_str!("../../../lab/results/h200/conformance.json");
+    let recorded = Report::from_json(recorded).expect("a recorded report");
+    let cases = syncline_conformance::inventory::cases();
+    let mut known: BTreeSet<_> = cases.iter().map(|case| case.id).collect();
+    known.insert(TEARDOWN);
+    for record in &recorded.cases {
+        assert!(known.contains(merged::current(&record.id)), "{}", record.id);
     }
 }
 

@@ -6,9 +6,9 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::negotiate::{Needs, Party, negotiate};
 use syncline::{QueueKind, Recorder};
 
-use crate::case::{Stop, Verdict, end_process, equipped_cases};
+use crate::case::{Stop, Verdict, equipped_cases};
 use crate::cases::processes::lost::in_time;
-use crate::cases::sharing::lost::{native_code, stays};
+use crate::cases::sharing::lost::{can_be_lost, native_code, stays};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -25,10 +25,7 @@ fn pending(world: &World<Equipped>) -> Verdict {
         return Stop::skip("one device signals and waits");
     }
     let left = world.left.subject();
-    if let Some(reason) = left.why_not_lost() {
-        return Stop::skip(reason);
-    }
-    end_process();
+    can_be_lost(left)?;
     let devices = [world.left.library().clone(), world.right.library().clone()];
     let [signaller, waiter] = devices.each_ref().map(|device| {
         let party = Party::of(device);

@@ -21,14 +21,14 @@ mod stages;
 mod temporary;
 
 use crate::case::{Case, Stop, Verdict, check, check_error};
-use crate::footprint::grows_nothing;
 use crate::user::{self, wait_all, wait_any};
 use crate::workload::Equipped;
 use crate::{Subject, World, patience};
 
+use self::parts::Producer;
 use super::handles::parts::{forged_origins, names_both, names_importer};
-use super::kinds::kinds;
-use super::{DELAY, WORDS, copying};
+use super::kinds::{came_back, kinds};
+use super::{WORDS, copying};
 
 /// The cases of this family; they need a device with binary semaphores.
 #[must_use]
@@ -48,11 +48,6 @@ pub fn cases() -> Vec<Case<Equipped>> {
             id: "binary.hostile_descriptors",
             rules: &["X4", "X5", "E5"],
             run: hostile,
-        },
-        Case {
-            id: "binary.imports_leave_nothing",
-            rules: &["X4"],
-            run: imports,
         },
     ];
     cases.extend(lost::cases());
@@ -137,30 +132,12 @@ fn semaphores(world: &World<Equipped>) -> Result<Vec<Semaphore<'_>>, Stop> {
     ])
 }
 
-/// Submits work that writes `value` after other values, and then signals.
-fn produce(
-    of: &Semaphore<'_>,
-    queue: &user::Queue<Equipped>,
-    buffer: &<Equipped as Subject>::Buffer,
-    value: u32,
-) -> syncline::Result<()> {
-    let (buffer, semaphore) = (buffer.clone(), of.signals.clone());
-    let device = of.signaller.clone();
-    let work = move |recorder: &mut syncline::Recorder<'_>| {
-        device.busy(recorder, DELAY)?;
-        Equipped::fill(recorder, &buffer, value)?;
-        // SAFETY: a case consumes each signal before it makes the next.
-        unsafe { recorder.signal_semaphore(&semaphore) }
-    };
-    queue.submit(&[], work, &[]).map(|_| ())
-}
-
 /// Queues and a worker wait for the fence only. The first one that passes it finds the data.
 fn consumed_once(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 4;
     let kind = syncline::QueueKind::Compute;
     for semaphore in semaphores(world)? {
-        let producer = semaphore.signaller.queue(kind, "producer")?;
+        let mut producer = Producer::new(semaphore.signaller)?;
         let waiters = [
             semaphore.waiter.queue(kind, "waiter")?,
             semaphore.waiter.queue(kind, "waiter too")?,
@@ -169,10 +146,9 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
         let copier = semaphore.signaller.queue(kind, "waiter there")?;
         let host = host::Device::new();
         let worker = syncline::backend::Device::queue(&host, kind, "worker")?;
-        let buffer = semaphore.signaller.buffer(WORDS)?;
         let copy = semaphore.signaller.buffer(WORDS)?;
         for value in 1..=ROUNDS {
-            produce(&semaphore, &producer, &buffer, value)?;
+            producer.produce(&semaphore.signals)?;
             // SAFETY: the signal has just been submitted, and no other wait consumes it.
             let fence = unsafe { semaphore.waits.pending("produced") }?;
             let fence = semaphore.waiter.own_fence(fence);
@@ -183,10 +159,10 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
             }
             copier.wait(&fence)?;
             ends.push(copier.position().keep());
-            copier.submit(&[], copying::<Equipped>(&buffer, &copy), &[])?;
+            copier.submit(&[], copying::<Equipped>(&producer.buffer, &copy), &[])?;
             syncline::backend::Queue::wait(&worker, fence.library())?;
             let found = Arc::new(Mutex::new(Vec::new()));
-            let (looks, looked) = (buffer.clone(), found.clone());
+            let (looks, looked) = (producer.buffer.clone(), found.clone());
             let look = move |recorder: &mut host::Recorder<'_>| {
                 recorder.run(move || *lock(&looked) = Equipped::read(&looks));
                 Ok(())
@@ -202,7 +178,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
                 "the second waiter",
                 "the signaller's own queue",
             ][first];
-            all_are(&Equipped::read(&buffer), value, whose)?;
+            producer.is_seen(whose)?;
             wait_all(&points, patience())?;
             copier.idle(patience())?;
             all_are(&Equipped::read(&copy), value, "the copy behind the wait")?;
@@ -218,7 +194,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
             }
             point.point().wait(patience())?;
         }
-        producer.idle(patience())?;
+        producer.idle()?;
     }
     Ok(())
 }
@@ -226,7 +202,7 @@ fn consumed_once(world: &World<Equipped>) -> Verdict {
 fn all_are(words: &[u32], value: u32, whose: &str) -> Verdict {
     check!(
         words.len() == WORDS && words.iter().all(|&word| word == value),
-        "{whose} got past the fence before the work in front of the signal: {value} was to be written"
+        "{whose} {value}"
     );
     Ok(())
 }
@@ -238,21 +214,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn recording(world: &World<Equipped>) -> Verdict {
     for semaphore in semaphores(world)? {
         let kind = syncline::QueueKind::Compute;
-        let producer = semaphore.signaller.queue(kind, "producer")?;
+        let mut producer = Producer::new(semaphore.signaller)?;
         let waiter = semaphore.waiter.queue(kind, "waiter")?;
-        let buffer = semaphore.signaller.buffer(WORDS)?;
-        produce(&semaphore, &producer, &buffer, 1)?;
+        let signaller = semaphore.signaller.queue(kind, "signaller")?;
+        producer.produce(&semaphore.signals)?;
         // SAFETY: the signal has just been submitted, and no other wait consumes it.
         let fence = unsafe { semaphore.waits.pending("produced") }?;
         let fence = semaphore.waiter.own_fence(fence);
-        for queue in [&producer, &waiter] {
+        for queue in [&signaller, &waiter] {
             check_error!(
                 queue.record(&fence),
                 Error::ForeignFence { fence, .. } if fence.label() == "produced"
             );
         }
         fence.wait(patience())?;
-        producer.idle(patience())?;
+        producer.idle()?;
     }
     Ok(())
 }
@@ -262,16 +238,7 @@ fn hostile(world: &World<Equipped>) -> Verdict {
     let origin = Origin::of(exporter.info());
     let refused = |what: &str, handle: BinaryFd| -> Result<Error, Stop> {
         let number = handle.as_fd().as_raw_fd();
-        let Err(rejected) = importer.library().import_binary(handle, what) else {
-            return Stop::fail(format!("{what} became a binary semaphore"));
-        };
-        let back = rejected.handle.into_fd();
-        check!(back.as_raw_fd() == number, "{what} did not come back");
-        check!(
-            rustix::io::fcntl_getfd(&back).is_ok(),
-            "{what} was closed by a failed import"
-        );
-        Ok(rejected.error)
+        came_back(what, number, importer.library().import_binary(handle, what))
     };
     for (what, fd) in kinds()? {
         // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
@@ -289,17 +256,4 @@ fn hostile(world: &World<Equipped>) -> Verdict {
     let again = importer.library().import_binary(made.export()?, "fine");
     drop(again.map_err(|rejected| rejected.error)?);
     Ok(())
-}
-
-fn imports(world: &World<Equipped>) -> Verdict {
-    let (exporter, importer) = sides(world)?;
-    let made = exporter.library().binary_semaphore("one of many")?;
-    grows_nothing(|| {
-        for _ in 0..200 {
-            let library = importer.library();
-            let imported = library.import_binary(made.export()?, "one of many");
-            drop(imported.map_err(|rejected| rejected.error)?);
-        }
-        Ok(())
-    })
 }

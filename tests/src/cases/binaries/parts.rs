@@ -8,7 +8,7 @@ use super::{Side, all_are};
 use crate::case::{Stop, Verdict};
 use crate::cases::{DELAY, WORDS};
 use crate::user;
-use crate::workload::Equipped;
+use crate::workload::{Equipped, Latch};
 use crate::{Subject, World, patience};
 
 pub(in crate::cases) type Buffer = <Equipped as Subject>::Buffer;
@@ -65,13 +65,30 @@ pub(in crate::cases) fn imported(
     Ok(imported.map_err(|rejected| rejected.error)?)
 }
 
+/// Submits a signal that the device does not reach before the latch is opened.
+pub(in crate::cases) fn signal_late(
+    side: &Side,
+    semaphore: &BinarySemaphore,
+) -> Result<(user::Queue<Equipped>, Latch), Stop> {
+    let latch = side.subject().latch()?;
+    let queue = side.queue(QueueKind::Compute, "signaller")?;
+    let (blocked, signals) = (latch.clone(), semaphore.clone());
+    let work = move |recorder: &mut Recorder<'_>| {
+        Equipped::block(recorder, &blocked)?;
+        // SAFETY: unsignalled, and consumed by the case before it is signalled again.
+        unsafe { recorder.signal_semaphore(&signals) }
+    };
+    queue.submit(&[], work, &[])?;
+    Ok((queue, latch))
+}
+
 /// A producer that writes values after a delay, and signals after each.
 ///
 /// A wait that ends before its own signal finds an old value.
 pub(in crate::cases) struct Producer {
     side: Side,
     queue: user::Queue<Equipped>,
-    buffer: Buffer,
+    pub(in crate::cases) buffer: Buffer,
     value: u32,
 }
 

@@ -2,17 +2,15 @@
 //!
 //! Also handles that are duplicated and sent.
 
-use std::os::fd::AsFd;
-
 use syncline::{
     BinarySemaphore,
     handle::{BinaryFd, Origin},
 };
 
 use super::parts::{Producer, imported, twin};
-use super::sides;
+use super::{Side, sides};
 use crate::case::{Stop, Verdict, check, equipped_cases};
-use crate::cases::handles::exports::sent;
+use crate::cases::handles::exports::ways;
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -37,36 +35,28 @@ enum Stage {
 /// next signal.
 fn every_stage(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
-    // A device with one queue cannot show that it waits for itself.
-    let importer = if world.is_pair() {
-        importer.clone()
-    } else {
-        twin(exporter)?
-    };
+    let importer = another(world, exporter, importer)?;
     let mut producer = Producer::new(exporter)?;
+    use Stage::{AfterTheImport, BetweenExportAndImport, MadeBeforeTheExport, PendingAtTheExport};
     for stage in [
-        Stage::AfterTheImport,
-        Stage::BetweenExportAndImport,
-        Stage::PendingAtTheExport,
-        Stage::MadeBeforeTheExport,
+        AfterTheImport,
+        BetweenExportAndImport,
+        PendingAtTheExport,
+        MadeBeforeTheExport,
     ] {
         let made = exporter.library().binary_semaphore("made")?;
-        let early = matches!(
-            stage,
-            Stage::PendingAtTheExport | Stage::MadeBeforeTheExport
-        );
-        if early {
+        if matches!(stage, PendingAtTheExport | MadeBeforeTheExport) {
             producer.produce(&made)?;
         }
-        if stage == Stage::MadeBeforeTheExport {
+        if stage == MadeBeforeTheExport {
             producer.idle()?;
         }
         let handle = made.export()?;
-        if stage == Stage::BetweenExportAndImport {
+        if stage == BetweenExportAndImport {
             producer.produce(&made)?;
         }
         let first = imported(&importer, handle, "first")?;
-        if stage == Stage::AfterTheImport {
+        if stage == AfterTheImport {
             producer.produce(&made)?;
         }
         waited_for(&first, &producer, &format!("signalled {stage:?}"))?;
@@ -76,6 +66,14 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
         waited_for(&second, &producer, &format!("the next after {stage:?}"))?;
     }
     producer.idle()
+}
+
+/// Returns the importer, or a twin: a device with one queue cannot show that it waits for itself.
+fn another(world: &World<Equipped>, exporter: &Side, importer: &Side) -> Result<Side, Stop> {
+    match world.is_pair() {
+        true => Ok(importer.clone()),
+        false => twin(exporter),
+    }
 }
 
 /// Consumes the semaphore's pending signal, and checks that the data before it is there.
@@ -93,23 +91,11 @@ fn waited_for(semaphore: &BinarySemaphore, producer: &Producer, when: &str) -> V
 /// descriptor may be closed or open.
 fn travelling(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
-    let importer = if world.is_pair() {
-        importer.clone()
-    } else {
-        twin(exporter)?
-    };
-    let system = |error: std::io::Error| Stop::Failed(format!("no descriptor came: {error}"));
+    let importer = another(world, exporter, importer)?;
     let mut producer = Producer::new(exporter)?;
     let made = exporter.library().binary_semaphore("made")?;
     grows_nothing(|| {
-        let original = made.export()?.into_fd();
-        let ways = [
-            original.try_clone().map_err(system)?,
-            rustix::io::fcntl_dupfd_cloexec(&original, 700)
-                .map_err(|errno| system(errno.into()))?,
-            sent(original.as_fd()).map_err(system)?,
-        ];
-        for fd in ways.into_iter().chain([original]) {
+        for fd in ways(made.export()?.into_fd())? {
             // SAFETY: the descriptor of an export of this device, or a duplicate of it.
             let handle = unsafe { BinaryFd::from_fd(fd, Origin::of(exporter.info())) };
             let semaphore = imported(&importer, handle, "travelled")?;

@@ -3,13 +3,13 @@
 use ash::{khr, vk};
 use syncline::{
     BinarySemaphore, Device, Error, QueueKind, Recorder,
-    handle::{BinaryFd, HandleKind, Origin, Payload, PayloadUse, Rejected},
+    handle::{BinaryFd, HandleKind, Origin, Payload, PayloadUse},
 };
 
-use super::parts::{Producer, imported, importer, other, twin};
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::cases::handles::parts::{forged_origins, is_open, names_both, names_importer};
-use crate::cases::kinds::kinds;
+use super::parts::{Producer, imported, importer, other, signal_late, twin};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::handles::parts::{forged_origins, names_both, names_importer};
+use crate::cases::kinds::{came_back, kinds};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{Subject, World, patience};
@@ -56,10 +56,7 @@ fn import(semaphore: &BinarySemaphore, handle: BinaryFd) -> Verdict {
 
 fn has(semaphore: &BinarySemaphore, payload: Payload, when: &str) -> Verdict {
     let found = semaphore.payload();
-    check!(
-        found == payload,
-        "{when}, the payload is {found:?} instead of {payload:?}"
-    );
+    check_eq!(found, payload, "{when}");
     Ok(())
 }
 
@@ -181,13 +178,7 @@ fn in_use(world: &World<Equipped>) -> Verdict {
         let before = semaphore.payload();
         let handle = theirs.export()?;
         let number = handle.as_fd().as_raw_fd();
-        let Err(Rejected { handle, error }) = semaphore.import_temporary(handle) else {
-            return Stop::fail(format!("the payload was replaced with {what}"));
-        };
-        check!(
-            handle.as_fd().as_raw_fd() == number && is_open(number),
-            "with {what}, the handle did not come back"
-        );
+        let error = came_back(what, number, semaphore.import_temporary(handle))?;
         has(&semaphore, before, what)?;
         match error {
             Error::PayloadInUse {
@@ -205,30 +196,19 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     };
 
     // A signal that the device has not reached.
-    let latch = side.subject().latch()?;
-    let queue = side.queue(QueueKind::Compute, "signaller")?;
-    let (blocked, signals) = (latch.clone(), semaphore.clone());
-    let work = move |recorder: &mut Recorder<'_>| {
-        Equipped::block(recorder, &blocked)?;
-        // SAFETY: unsignalled, and consumed below before it is signalled again.
-        unsafe { recorder.signal_semaphore(&signals) }
-    };
-    queue.submit(&[], work, &[])?;
+    let (queue, latch) = signal_late(side, &semaphore)?;
     let by = refused("a signal under way");
     Equipped::open(&latch)?;
     let by = by?;
     check!(
         matches!(&by, PayloadUse::Signal(on) if on == queue.object()),
-        "a signal under way is told as: {by}"
+        "{by}"
     );
     queue.idle(patience())?;
 
     import(&semaphore, theirs.export()?)?;
     let by = refused("a temporary payload")?;
-    check!(
-        by == PayloadUse::Temporary(HandleKind::BinaryOpaqueFd),
-        "a temporary payload is told as: {by}"
-    );
+    check_eq!(by, PayloadUse::Temporary(HandleKind::BinaryOpaqueFd));
     check_error!(
         semaphore.export(),
         Error::PayloadInUse {
@@ -238,23 +218,12 @@ fn in_use(world: &World<Equipped>) -> Verdict {
     );
 
     // A wait that the device has not passed. It is for the temporary payload already.
-    let latch = twin.subject().latch()?;
-    let theirs_queue = twin.queue(QueueKind::Compute, "signaller there")?;
-    let (blocked, signals) = (latch.clone(), theirs.clone());
-    let work = move |recorder: &mut Recorder<'_>| {
-        Equipped::block(recorder, &blocked)?;
-        // SAFETY: unsignalled, and consumed below.
-        unsafe { recorder.signal_semaphore(&signals) }
-    };
-    theirs_queue.submit(&[], work, &[])?;
+    let (theirs_queue, latch) = signal_late(&twin, &theirs)?;
     // SAFETY: the signal has just been submitted, and no other wait consumes it.
     let fence = unsafe { semaphore.pending("temporary") }?;
     let told = refused("a wait under way");
     Equipped::open(&latch)?;
-    check!(
-        matches!(&told, Ok(PayloadUse::Wait(_))),
-        "a wait under way is told as: {told:?}"
-    );
+    check!(matches!(&told, Ok(PayloadUse::Wait(_))), "{told:?}");
     fence.wait(patience())?;
     has(&semaphore, Payload::Permanent, "after the wait")?;
 
@@ -278,13 +247,7 @@ fn refusals(world: &World<Equipped>) -> Verdict {
     own.idle()?;
     let refused = |what: &str, handle: BinaryFd| -> Result<Error, Stop> {
         let number = handle.as_fd().as_raw_fd();
-        let Err(Rejected { handle, error }) = semaphore.import_temporary(handle) else {
-            return Stop::fail(format!("{what} became a payload"));
-        };
-        check!(
-            handle.as_fd().as_raw_fd() == number && is_open(number),
-            "{what} did not come back"
-        );
+        let error = came_back(what, number, semaphore.import_temporary(handle))?;
         has(&semaphore, Payload::Permanent, what)?;
         Ok(error)
     };
@@ -322,10 +285,7 @@ fn leave_nothing(world: &World<Equipped>) -> Verdict {
             if nth % 50 != 0 {
                 let semaphore = side.library().binary_semaphore("one of many")?;
                 import(&semaphore, theirs.export()?)?;
-                check!(
-                    semaphore.import_temporary(theirs.export()?).is_err(),
-                    "a temporary payload was replaced"
-                );
+                check!(semaphore.import_temporary(theirs.export()?).is_err());
                 continue;
             }
             import(&kept, theirs.export()?)?;
@@ -351,13 +311,7 @@ fn for_good(world: &World<Equipped>) -> Verdict {
     let semaphore = imported(importer, made.export()?, "for good")?;
     let handle = made.export()?;
     let number = handle.as_fd().as_raw_fd();
-    let Err(Rejected { handle, error }) = semaphore.import_temporary(handle) else {
-        return Stop::fail("CUDA took a payload for one wait");
-    };
-    check!(
-        handle.as_fd().as_raw_fd() == number && is_open(number),
-        "the handle did not come back"
-    );
+    let error = came_back("a payload", number, semaphore.import_temporary(handle))?;
     check!(
         matches!(&error, Error::Unsupported { object, .. } if object == semaphore.object()),
         "refused with: {error}"

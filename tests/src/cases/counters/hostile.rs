@@ -12,8 +12,8 @@ use syncline::{
 use super::parts::{
     ANNOUNCED, Exported, FAILED, Hostile, REACHED, RECORD, exported, import, sides, view,
 };
-use crate::case::{Stop, Verdict, check, equipped_cases};
-use crate::cases::kinds::kinds;
+use crate::case::{Stop, Verdict, check, check_eq, equipped_cases};
+use crate::cases::kinds::{came_back, kinds};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -30,26 +30,14 @@ equipped_cases! {
 /// Checks that a refusal returns the descriptor open, and says what was found.
 fn refused(what: &str, fd: OwnedFd) -> Verdict {
     let number = fd.as_raw_fd();
-    match CounterFd::from_fd(fd) {
-        Ok(_) => Stop::fail(format!("{what} was taken for a counter")),
-        Err(Rejected { handle, error }) => {
-            check!(handle.as_raw_fd() == number, "{what} did not come back");
-            check!(rustix::fs::fstat(&handle).is_ok(), "{what} was closed");
-            let Error::Import {
-                reason,
-                what: named,
-                ..
-            } = &error
-            else {
-                return Stop::fail(format!("{what} is refused with: {error}"));
-            };
-            check!(
-                reason.len() > 8 && named.contains(&number.to_string()),
-                "{what} is refused with: {error}"
-            );
-            Ok(())
-        }
-    }
+    let error = came_back(what, number, CounterFd::from_fd(fd))?;
+    let number = number.to_string();
+    check!(
+        matches!(&error, Error::Import { reason, what: named, .. }
+            if reason.len() > 8 && named.contains(&number)),
+        "{what}: {error}"
+    );
+    Ok(())
 }
 
 fn every_kind(world: &World<Equipped>) -> Verdict {
@@ -93,35 +81,25 @@ fn memory(world: &World<Equipped>) -> Verdict {
     let (mut magic, mut version) = (head, head);
     magic[0] ^= 1;
     version[8] ^= 2;
-    for (what, bytes, head, seals) in [
-        ("memory without seals", 4096, &head[..], SealFlags::empty()),
-        (
-            "memory that can shrink",
-            4096,
-            &head,
-            seals - SealFlags::SHRINK,
-        ),
-        ("memory that can grow", 4096, &head, seals - SealFlags::GROW),
-        (
-            "memory that takes more seals",
-            4096,
-            &head,
-            seals - SealFlags::SEAL,
-        ),
-        (
-            "memory to be read alone",
-            4096,
-            &head,
-            seals | SealFlags::WRITE,
-        ),
-        ("no memory", 0, &head, seals),
-        ("short memory", 4095, &head, seals),
-        ("long memory", 1 << 20, &head, seals),
-        ("memory of zeroes", 4096, &[0; 12], seals),
-        ("memory of another make", 4096, &magic, seals),
-        ("memory of another version", 4096, &version, seals),
+    let wrong_seals = [
+        ("memory without seals", SealFlags::empty()),
+        ("memory that can shrink", seals - SealFlags::SHRINK),
+        ("memory that can grow", seals - SealFlags::GROW),
+        ("memory that takes more seals", seals - SealFlags::SEAL),
+        ("memory to be read alone", seals | SealFlags::WRITE),
+    ];
+    for (what, seals) in wrong_seals {
+        refused(what, memfd(4096, &head, seals)?)?;
+    }
+    for (what, bytes, head) in [
+        ("no memory", 0, head),
+        ("short memory", 4095, head),
+        ("long memory", 1 << 20, head),
+        ("memory of zeroes", 4096, [0; 12]),
+        ("memory of another make", 4096, magic),
+        ("memory of another version", 4096, version),
     ] {
-        refused(what, memfd(bytes, head, seals)?)?;
+        refused(what, memfd(bytes, &head, seals)?)?;
     }
     // Without these faults a page is accepted.
     match CounterFd::from_fd(memfd(4096, &head, seals)?) {
@@ -139,40 +117,27 @@ fn head(world: &World<Equipped>) -> Verdict {
     match import(importer, handle, &mut Attachments::new()) {
         Ok(()) => return Stop::fail("a page without a head was imported"),
         Err(Rejected { handle, error }) => {
-            check!(
-                matches!(&error, Error::Import { .. }),
-                "it is refused with: {error}"
-            );
-            check!(
-                rustix::fs::fstat(handle.into_fd()).is_ok(),
-                "the handle was closed"
-            );
+            check!(matches!(&error, Error::Import { .. }), "{error}");
+            check!(rustix::fs::fstat(handle.into_fd()).is_ok());
         }
     }
     importer.check()?;
     Ok(())
 }
 
-/// Waits for more than `frozen` fail with a corruption at `found`. Reached values stay reached.
-fn corrupted(line: &Timeline, frozen: u64, found: u64) -> Verdict {
-    let error = match line.at(frozen + 1).wait(patience()) {
-        Err(Error::Failed { cause, .. }) => cause,
-        other => return Stop::fail(format!("{found} in the page ends a wait with {other:?}")),
-    };
-    check!(
-        matches!(&*error, Error::Corrupted { found: at, .. } if *at == found),
-        "{found} in the page fails the timeline with: {error}"
-    );
-    check!(
-        line.frozen_value() == frozen,
-        "it froze at {} instead of {frozen}",
-        line.frozen_value()
-    );
-    line.at(frozen).wait(patience())?;
-    check!(
-        line.signal(frozen + 2).is_err(),
-        "a failed timeline is signalled"
-    );
+/// Waits for more than 20 fail with a corruption at `found`. Reached values stay reached.
+fn corrupted(lines: &[Timeline], found: u64) -> Verdict {
+    for line in lines {
+        let waited = line.at(21).wait(patience());
+        check!(
+            matches!(&waited, Err(error @ Error::Failed { .. })
+                if matches!(error.root(), Error::Corrupted { found: at, .. } if *at == found)),
+            "{found} in the page: {waited:?}"
+        );
+        check_eq!(line.frozen_value(), 20);
+        line.at(20).wait(patience())?;
+        check!(line.signal(22).is_err());
+    }
     Ok(())
 }
 
@@ -189,21 +154,20 @@ fn two(world: &World<Equipped>) -> Result<([Timeline; 2], Hostile), Stop> {
 fn goes_back(world: &World<Equipped>) -> Verdict {
     let (lines, hostile) = two(world)?;
     hostile.write_word(REACHED, 19)?;
-    lines.iter().try_for_each(|line| corrupted(line, 20, 19))
+    corrupted(&lines, 19)
 }
 
 fn all_ones(world: &World<Equipped>) -> Verdict {
     let (lines, hostile) = two(world)?;
     hostile.write_word(ANNOUNCED, u64::MAX)?;
     hostile.write_word(REACHED, u64::MAX)?;
-    let ones = |line| corrupted(line, 20, u64::MAX);
-    lines.iter().try_for_each(ones)
+    corrupted(&lines, u64::MAX)
 }
 
 fn ahead(world: &World<Equipped>) -> Verdict {
     let (lines, hostile) = two(world)?;
     hostile.write_word(REACHED, 21)?;
-    lines.iter().try_for_each(|line| corrupted(line, 20, 21))
+    corrupted(&lines, 21)
 }
 
 /// A failure in the page with more text than fits.
@@ -227,7 +191,7 @@ fn failed_there(world: &World<Equipped>) -> Verdict {
         };
         check!(
             cause.chars().count() == 512 && !cause.contains(char::is_control),
-            "its words are {cause:?}"
+            "{cause:?}"
         );
     }
     Ok(())

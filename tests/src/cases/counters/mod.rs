@@ -1,7 +1,7 @@
 //! X2 to X4, T1, T6: counters in shared memory, between the host and devices that import them.
 
 mod hostile;
-mod parts;
+pub(super) mod parts;
 mod passed;
 
 use crate::Case;

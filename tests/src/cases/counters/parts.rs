@@ -1,17 +1,18 @@
 //! Shared by the cases of counters: exporter, importer, and a page seen through an import.
 
+use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 
 use syncline::backend::{Attachments, Device as _};
 use syncline::{
-    Device, Error, Timeline,
+    Device, Error, Point, Timeline,
     handle::{CounterFd, HandleKind, Rejected},
     host,
 };
 
-use crate::World;
-use crate::case::Stop;
+use crate::case::{Stop, Verdict};
 use crate::workload::Equipped;
+use crate::{World, patience};
 
 /// Offsets in a page: the counter, the announced value, the failure and its first record.
 pub(super) const REACHED: u64 = 128;
@@ -107,6 +108,31 @@ pub(super) fn import(
         }
     });
     Ok(())
+}
+
+/// Drops the parts in the order with this number, of 24, and signals `gate` after two of them.
+pub(in crate::cases) fn drop_in_order(
+    order: usize,
+    mut parts: Vec<Box<dyn Any>>,
+    gate: &Timeline,
+) -> syncline::Result<()> {
+    let mut choice = order;
+    for among in (1..=4).rev() {
+        drop(parts.remove(choice % among));
+        choice /= among;
+        if among == 3 {
+            gate.signal(1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns once `end` is reached, and passes on why it is not.
+pub(in crate::cases) fn ended(order: usize, end: Point<'_>) -> Verdict {
+    // If the waiting timeline was dropped first, its waits were cancelled. The queue's position
+    // passes them nevertheless.
+    let ended = end.wait(patience());
+    ended.map_err(|error| Stop::Failed(format!("in order {order}: {error}")))
 }
 
 /// A page that a hostile process can write.

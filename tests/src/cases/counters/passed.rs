@@ -1,13 +1,14 @@
 //! X2, X4, T6, T9: a page is one counter for all its handles, whatever is dropped.
 
+use std::any::Any;
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{QueueKind, handle::CounterFd};
 
-use super::parts::{Exported, Hostile, REACHED, exported, sides, view};
+use super::parts::{Exported, Hostile, REACHED, drop_in_order, ended, exported, sides, view};
 use crate::blocked::{blocked, join};
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Verdict, check, check_eq, equipped_cases};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -28,13 +29,8 @@ fn to_and_fro(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides(world)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
     let other = importer.queue(QueueKind::Compute, "importer")?;
-    for initial in [
-        0,
-        (1 << 31) - 2,
-        (1 << 32) - 2,
-        (1 << 63) - 2,
-        u64::MAX - 200,
-    ] {
+    for before in [2, 1 << 31, 1 << 32, 1 << 63, u64::MAX - 198] {
+        let initial = before - 2;
         let Exported { line, source } = exported(exporter, initial)?;
         // As after a passage through a socket.
         let handle = CounterFd::from_fd(source.export()?.into_fd());
@@ -44,20 +40,13 @@ fn to_and_fro(world: &World<Equipped>) -> Verdict {
             let at = initial + 3 * round;
             let waits = [seen.at(at + 1)];
             let waiting = other.submit(&waits, |_| Ok(()), &[seen.signal_at(at + 2)])?;
-            check!(
-                waiting.is_held(),
-                "a wait went to the driver before its signal"
-            );
+            check!(waiting.is_held());
             own.submit(&[], |_| Ok(()), &[line.signal_at(at + 1)])?;
             line.at(at + 2).wait(patience())?;
             line.signal(at + 3)?;
             seen.at(at + 3).wait(patience())?;
             let values = (line.value()?, seen.value()?);
-            check!(
-                values == (at + 3, at + 3),
-                "{values:?} instead of {}",
-                at + 3
-            );
+            check_eq!(values, (at + 3, at + 3));
         }
     }
     own.idle(patience())?;
@@ -104,28 +93,12 @@ fn dropped(world: &World<Equipped>) -> Verdict {
         other.submit(&[gate.at(1)], |_| Ok(()), &[import.signal_at(1)])?;
         let end = own.submit(&[line.at(1)], |_| Ok(()), &[])?.end().keep();
         let last = import.at(1).keep();
-        let (mut line, mut source) = (Some(line), Some(source));
-        let (mut import, mut queues) = (Some(import), Some((own, other)));
-        let mut left = vec![0, 1, 2, 3];
-        let mut choice = order;
-        for among in (1..=4).rev() {
-            match left.remove(choice % among) {
-                0 => drop(line.take()),
-                1 => drop(source.take()),
-                2 => drop(import.take()),
-                _ => drop(queues.take()),
-            }
-            choice /= among;
-            if among == 3 {
-                gate.signal(1)?;
-            }
-        }
+        let queues = Box::new((own, other));
+        let parts: Vec<Box<dyn Any>> =
+            vec![Box::new(line), Box::new(source), Box::new(import), queues];
+        drop_in_order(order, parts, &gate)?;
         last.point().wait(patience())?;
-        // If the timeline was dropped first, its waits were cancelled. The queue's position passes
-        // them nevertheless.
-        if let Err(error) = end.point().wait(patience()) {
-            return Stop::fail(format!("in order {order}: {error}"));
-        }
+        ended(order, end.point())?;
     }
     importer.check()?;
     Ok(())
@@ -177,13 +150,11 @@ fn many(world: &World<Equipped>) -> Verdict {
     let waiting = own.submit(&waits, |_| Ok(()), &back)?;
     check!(waiting.is_held(), "nothing was signalled yet");
     other.submit(&[], |_| Ok(()), &signals)?;
-    other
-        .submit(&ends, |_| Ok(()), &[])?
-        .end()
-        .wait(patience())?;
+    other.submit(&ends, |_| Ok(()), &[])?;
+    other.idle(patience())?;
     for (line, seen) in &pages {
         let values = (line.value()?, seen.value()?);
-        check!(values == (1000, 1000), "{values:?} instead of 1000");
+        check_eq!(values, (1000, 1000));
     }
     own.idle(patience())?;
     other.idle(patience())?;
@@ -205,10 +176,8 @@ fn not_stored(world: &World<Equipped>) -> Verdict {
         queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(6)])?;
         gate.fail(syncline::Error::NothingToWaitFor);
         queue.idle(patience())?;
-        let failed = line.at(6).wait(patience());
-        check!(failed.is_err(), "6 is reached by what never ran");
-        let stored = page.word(REACHED)?;
-        check!(stored == 5, "{stored} stands in the page");
+        check!(line.at(6).wait(patience()).is_err());
+        check_eq!(page.word(REACHED)?, 5);
     }
     Ok(())
 }

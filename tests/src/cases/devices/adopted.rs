@@ -3,17 +3,17 @@
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Claim, Device, Error, Queue, QueueKind, Timeline};
+use syncline::{Claim, Device, Error, Point, Queue, QueueKind, Timeline};
 
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases, wrong};
 use crate::cases::clocks::Seen;
 use crate::cases::work::unheard;
 use crate::cases::{WORDS, filling, is_filled};
 use crate::workload::Equipped;
-use crate::{World, patience, user};
+use crate::{World, patience};
 
 equipped_cases! {
     "adopted.handles_of_an_application": [D4 D5] => adopted;
@@ -35,19 +35,12 @@ fn adopted(world: &World<Equipped>) -> Verdict {
             let raw = queue.stream().raw();
             // SAFETY: the stream is live, and its owner outlives the queue made of it.
             let adopted = unsafe { device.adopt_raw_stream(raw, None, "adopted") }?;
-            check!(
-                adopted.stream().raw() == raw,
-                "adopted as {raw:p}, and given back as {:p}",
-                adopted.stream().raw()
-            );
+            check_eq!(adopted.stream().raw(), raw);
             both_work(world, &queue, &adopted)?;
             // The stream was only lent, so its owner must outlive the work.
             adopted.idle(patience())?;
             drop(adopted);
-            check!(
-                queue.stream().raw() == raw,
-                "the application's stream is another one now"
-            );
+            check_eq!(queue.stream().raw(), raw);
             both_work(world, &queue, &queue)?;
             queue.idle(patience())?;
             Ok(())
@@ -56,41 +49,23 @@ fn adopted(world: &World<Equipped>) -> Verdict {
         Device::Vulkan(device) => {
             let queue = device.queue(QueueKind::Compute, "owner")?;
             let guard = queue.lock()?;
-            let info = syncline::vulkan::AdoptInfo {
-                entry: device.entry().clone(),
-                instance: device.instance().clone(),
-                physical: device.physical(),
-                device: device.raw().clone(),
-                queues: vec![(guard.family(), guard.index(), guard.raw())],
-                owner: Some(std::sync::Arc::new(device.clone())),
-                enabled: device.enabled(),
-            };
-            // SAFETY: the owner keeps the device. Both devices share the lock of the queue.
-            let adopted = unsafe { syncline::vulkan::Device::adopt(info) }?;
-            check!(
-                adopted.raw().handle() == device.raw().handle()
-                    && adopted.physical() == device.physical(),
-                "another device is given back than was adopted"
-            );
+            let owner = std::sync::Arc::new(device.clone());
+            let adopted = super::vulkan::adopt(device, &guard, owner)?;
+            check_eq!(adopted.raw().handle(), device.raw().handle());
+            check_eq!(adopted.physical(), device.physical());
             let second = adopted.queue_of_family(guard.family(), "adopted")?;
             let queue_raw = guard.raw();
             let line = adopted.timeline("line")?;
             // The lock is one for both, and no thread takes it twice.
-            check_error!(second.lock(), Error::Reentrant { .. });
-            check_error!(queue.lock(), Error::Reentrant { .. });
+            check_error!(second.lock(), Reentrant);
+            check_error!(queue.lock(), Reentrant);
             let held = queue.submit(&[line.at(1)], |_| Ok(()), &[])?;
             let signal = second.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
-            check!(
-                signal.is_held() && guard.held() == 2 && !line.at(1).is_pending()?,
-                "submitted although the application holds the VkQueue"
-            );
+            check!(signal.is_held() && guard.held() == 2 && !line.at(1).is_pending()?);
             drop(guard);
             held.end().wait(patience())?;
             let locked_again = second.lock()?;
-            check!(
-                locked_again.raw() == queue_raw,
-                "another VkQueue is given back than was adopted"
-            );
+            check_eq!(locked_again.raw(), queue_raw);
             drop(locked_again);
             second.idle(patience())?;
             drop((second, line, adopted));
@@ -147,17 +122,25 @@ impl<T> Drop for PanicsInDrop<T> {
     }
 }
 
-/// Waits until `owner` is dropped.
-pub(super) fn let_go<T: ?Sized>(owner: &Weak<T>, of: &str) -> Verdict {
-    let start = Instant::now();
-    while owner.strong_count() > 0 {
-        check!(
-            start.elapsed() < patience(),
-            "the owner of {of} is never let go"
-        );
-        std::thread::yield_now();
+/// Checks that `owner` is there, after another handle was dropped.
+#[track_caller]
+pub(super) fn kept<T: ?Sized>(owner: &Weak<T>, after: &str) -> Verdict {
+    match owner.strong_count() {
+        0 => wrong("the owner is gone", format_args!("after {after}")),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Checks for a wait that failed because of the value that was found.
+#[track_caller]
+pub(super) fn corrupted(waited: syncline::Result<()>, value: u64) -> Verdict {
+    match waited.as_ref().map_err(Error::root) {
+        Err(Error::Corrupted { found, .. }) if *found == value => Ok(()),
+        _ => wrong(
+            format!("{waited:?}, not corrupted by {value}"),
+            format_args!(""),
+        ),
+    }
 }
 
 /// The guard of a raw queue counts the submissions that the driver does not have yet.
@@ -178,10 +161,7 @@ fn guard_tells(world: &World<Equipped>) -> Verdict {
     for (waits, held_now) in [(&waits[..], 1), (&[], 2)] {
         queue.submit(waits, |_| Ok(()), &[])?;
         let told = held()?;
-        check!(
-            told == held_now,
-            "the guard tells of {told} held submissions instead of {held_now}"
-        );
+        check_eq!(told, held_now);
     }
     gate.signal(1)?;
     queue.settle(patience())?;
@@ -205,25 +185,39 @@ fn no_raw_event(world: &World<Equipped>) -> Verdict {
     }
 }
 
-/// Returns a fence whose record is held until `hold`, before work that blocks until `still`.
+/// The record of a fence is held, then before work that blocks, then complete.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-pub(super) fn held_record(
+pub(super) fn raw_object_agrees<R>(
     world: &World<Equipped>,
-    hold: &user::Timeline<Equipped>,
-    still: &user::Stall<Equipped>,
-) -> Result<(user::Queue<Equipped>, user::Fence<Equipped>), Stop> {
-    let queue = world.left_queue("left")?;
-    let fence = world.left.fence("fence");
+    raw_of: impl Fn(Point<'_>) -> syncline::Result<R>,
+    is_reached: impl Fn(&R, Point<'_>) -> Result<bool, Stop>,
+) -> Verdict {
+    let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
+    let (queue, fence) = (world.left_queue("left")?, world.left.fence("fence"));
     let latch = still.latch();
     queue.submit(&[hold.at(1)], move |recorder| latch.block(recorder), &[])?;
     queue.record(&fence)?;
-    Ok((queue, fence))
+    let mark = fence.point()?;
+    let point = mark.point().library();
+    check_error!(raw_of(point), Error::NotPending { value, .. } if value == point.value());
+    // The same for a point that is not claimed.
+    let line = world.left.timeline("line")?;
+    check_error!(raw_of(line.at(1).library()), NotPending);
+    hold.signal(1)?;
+    queue.settle(patience())?;
+    let raw = raw_of(point)?;
+    check!(!is_reached(&raw, point)? && !fence.is_complete()?);
+    still.release()?;
+    fence.wait(patience())?;
+    check!(is_reached(&raw, point)?);
+    queue.idle(patience())?;
+    Ok(())
 }
 
 /// The application claims a value, submits itself, and reports the submission.
 fn own_submission(world: &World<Equipped>) -> Verdict {
     if matches!(world.left.library(), Device::Host(_)) {
-        check_error!(world.timeline("host")?.claim(1), Error::Unsupported { .. });
+        check_error!(world.timeline("host")?.claim(1), Unsupported);
         return Stop::skip("the host has no raw queue, and says so");
     }
     let line = world.timeline("line")?;
@@ -232,11 +226,7 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     // Not ready, because the claim of another queue is still held.
     right.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
     let mut claim = line.claim(2)?;
-    check!(
-        claim.predecessor() == 1,
-        "the claim starts above {}",
-        claim.predecessor()
-    );
+    check_eq!(claim.predecessor(), 1);
     check_error!(claim.submitted(), Error::NotPending { value: 1, .. });
     check_error!(
         claim.wait_ready(Duration::from_millis(1)),
@@ -246,10 +236,7 @@ fn own_submission(world: &World<Equipped>) -> Verdict {
     gate.signal(1)?;
     line.at(1).wait(patience())?;
     claim.wait_ready(patience())?;
-    check!(
-        waiting.is_held() && !waiting.end().is_reached()?,
-        "a claim alone released a waiter"
-    );
+    check!(waiting.is_held() && !waiting.end().is_reached()?);
     let queue = world.left_queue("application")?;
     submit_by_oneself(queue.library(), line.library(), &mut claim)?;
     finish_by_oneself(queue.library())?;
@@ -347,10 +334,7 @@ fn own_submission_has_no_time(world: &World<Equipped>) -> Verdict {
         let time = line.at(value).time()?;
         between.allows("a signal behind the application's", time.to_host()?)?;
     }
-    check!(
-        line.at(1).time()?.nanoseconds() == first,
-        "the time of a value below has changed"
-    );
+    check_eq!(line.at(1).time()?.nanoseconds(), first);
     check!(is_filled::<Equipped>(&buffer, 7), "the work did not run");
     finish_by_oneself(queue.library())?;
     other.idle(patience())?;
@@ -365,7 +349,7 @@ fn default_streams(world: &World<Equipped>) -> Verdict {
     let per_thread = std::ptr::without_provenance_mut(2);
     // SAFETY: a special handle, always valid.
     let refused = unsafe { device.adopt_raw_stream(per_thread, None, "per-thread") };
-    check_error!(refused, Error::Unsupported { .. });
+    check_error!(refused, Unsupported);
     // SAFETY: null is the legacy default stream, always valid.
     let legacy = unsafe { device.adopt_raw_stream(std::ptr::null_mut(), None, "legacy") }?;
     legacy

@@ -4,16 +4,16 @@
 
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cudarc::driver::{CudaContext, sys};
 use syncline::backend::{Device as _, Queue as _};
-use syncline::cuda::Device;
+use syncline::cuda::{self, Device};
 use syncline::{Error, QueueKind, Recorder, info::Uuid};
 
-use super::adopted::{PanicsInDrop, held_record, let_go};
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::cases::{LONG_DELAY, shows};
+use super::adopted::{PanicsInDrop, kept, raw_object_agrees};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::{LONG_DELAY, let_go, several, shows, until};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -37,6 +37,14 @@ pub(super) fn ok(call: &'static str, code: sys::CUresult) -> Verdict {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
         code => Stop::fail(format!("{call} returned {code:?}")),
     }
+}
+
+fn filling(
+    to: &cuda::Buffer,
+    word: u32,
+) -> impl FnOnce(&mut cuda::Recorder<'_>) -> syncline::Result<()> + Send + 'static {
+    let to = to.clone();
+    move |recorder| recorder.memset_d32(&to, word)
 }
 
 fn current() -> Result<sys::CUcontext, Stop> {
@@ -111,40 +119,28 @@ fn runs_beside_the_default_stream(world: &World<Equipped>) -> Result<bool, Stop>
     let blocking_queue = unsafe { device.adopt_raw_stream(blocking.0, None, "blocking") }?;
     // SAFETY: null is the legacy default stream, always valid.
     let legacy = unsafe { device.adopt_raw_stream(null_mut(), None, "legacy") }?;
-    let made = (0..8)
-        .map(|_| device.queue(QueueKind::Compute, "made"))
-        .collect::<syncline::Result<Vec<_>>>()?;
+    let made = several(8, |_| device.queue(QueueKind::Compute, "made"))?;
     let subject = world.left.clone();
-    let busy = legacy
-        .submit(
-            &[],
-            move |recorder| {
-                subject.busy(
-                    &mut syncline::Recorder::Cuda(recorder.reborrow()),
-                    LONG_DELAY,
-                )
-            },
-            &[],
-        )?
+    let work = move |recorder: &mut cuda::Recorder<'_>| {
+        subject.busy(&mut Recorder::Cuda(recorder.reborrow()), LONG_DELAY)
+    };
+    let busy = legacy.submit(&[], work, &[])?.end().keep();
+    let small = device.host_buffer(64)?;
+    let meeting = blocking_queue
+        .submit(&[], filling(&small, 1), &[])?
         .end()
         .keep();
-    let small = device.host_buffer(64)?;
-    let fill = |word| {
-        let to = small.clone();
-        move |recorder: &mut syncline::cuda::Recorder<'_>| recorder.memset_d32(&to, word)
-    };
-    let meeting = blocking_queue.submit(&[], fill(1), &[])?.end().keep();
     let mut free = 0;
     for (nth, queue) in (2..).zip(&made) {
-        queue.submit(&[], fill(nth), &[])?.end().wait(patience())?;
+        queue
+            .submit(&[], filling(&small, nth), &[])?
+            .end()
+            .wait(patience())?;
         // Streams share connections to the hardware, so one of them may have had to wait.
         free += usize::from(!busy.point().is_reached()?);
     }
     meeting.point().wait(patience())?;
-    check!(
-        busy.point().is_reached()?,
-        "an adopted stream has lost its barrier with the default stream"
-    );
+    check!(busy.point().is_reached()?);
     blocking_queue.idle(patience())?;
     legacy.idle(patience())?;
     Ok(free > 0)
@@ -163,10 +159,7 @@ fn one_guard(world: &World<Equipped>) -> Verdict {
         let guard = twin.stream();
         let held = scope.spawn(|| made.submit(&[], |_| Ok(()), &[]).map(|sent| sent.is_held()));
         let held = held.join();
-        check!(
-            matches!(held, Ok(Ok(true))),
-            "a submission went to a stream that another queue's guard lends"
-        );
+        check!(matches!(held, Ok(Ok(true))));
         let address = raw.addr();
         let (line, claim) = (&line, &mut claim);
         let signal = scope.spawn(move || {
@@ -175,10 +168,7 @@ fn one_guard(world: &World<Equipped>) -> Verdict {
             unsafe { device.submit_claimed(line, claim, raw) }
         });
         std::thread::sleep(Duration::from_millis(5));
-        check!(
-            !line.at(1).is_pending()?,
-            "a claim was signalled in a stream that another thread's guard lends"
-        );
+        check!(!line.at(1).is_pending()?);
         drop(guard);
         Ok(signal.join())
     });
@@ -224,10 +214,7 @@ pub(super) fn own_context(device: &Device) -> Result<Arc<CudaContext>, Stop> {
 fn current_context(world: &World<Equipped>) -> Verdict {
     let device = cuda_device(world)?;
     let context = own_context(device)?;
-    check!(
-        context.cu_ctx() != device.raw_context(),
-        "a context of its own is the device's"
-    );
+    check!(context.cu_ctx() != device.raw_context());
     for context in [null_mut(), context.cu_ctx()] {
         let _current = Current::make(context)?;
         calls(world, device, context)?;
@@ -248,23 +235,16 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let queue = unsafe { device.adopt_raw_stream(raw, Some(owner), "given away") }?;
     let (still, line) = (world.left.stall()?, device.timeline("line")?);
     let latch = still.latch();
-    queue.submit(
-        &[],
-        move |recorder| latch.block(&mut Recorder::Cuda(recorder.reborrow())),
-        &[line.signal_at(1)],
-    )?;
+    let work = move |recorder: &mut cuda::Recorder<'_>| {
+        latch.block(&mut Recorder::Cuda(recorder.reborrow()))
+    };
+    queue.submit(&[], work, &[line.signal_at(1)])?;
     drop(queue);
-    check_error!(
-        line.at(1).wait(Duration::from_millis(5)),
-        Error::TimedOut { .. }
-    );
-    check!(
-        alive.strong_count() > 0,
-        "the owner of a stream is gone, and work is in flight there"
-    );
+    check_error!(line.at(1).wait(Duration::from_millis(5)), TimedOut);
+    check!(alive.strong_count() > 0);
     still.release()?;
     line.at(1).wait(patience())?;
-    let_go(&alive, "a stream")?;
+    let_go(&alive)?;
 
     let context = own_context(device)?;
     let raw = context.cu_ctx();
@@ -272,32 +252,15 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     let alive = Arc::downgrade(&owner);
     // SAFETY: the owner keeps the context.
     let adopted = unsafe { Device::adopt_context(raw, Some(owner)) }?;
-    check!(
-        adopted.raw_context() == raw,
-        "another context is given back than was adopted"
-    );
+    check_eq!(adopted.raw_context(), raw);
     let queue = adopted.queue(QueueKind::Compute, "adopted")?;
     let (line, buffer) = (adopted.timeline("line")?, adopted.host_buffer(64)?);
-    let kept = |after: &str| -> Verdict {
-        check!(
-            alive.strong_count() > 0,
-            "the owner is gone after {after}, and the context still in use"
-        );
-        Ok(())
-    };
+    let kept = |after| kept(&alive, after);
     drop(adopted);
     kept("the device's own handle")?;
-    let to = buffer.clone();
-    queue.submit(
-        &[],
-        move |recorder| recorder.memset_d32(&to, 9),
-        &[line.signal_at(1)],
-    )?;
+    queue.submit(&[], filling(&buffer, 9), &[line.signal_at(1)])?;
     line.at(1).wait(patience())?;
-    check!(
-        buffer.read_words()?[0] == 9,
-        "work in an adopted context is wrong"
-    );
+    check_eq!(buffer.read_words()?[0], 9);
     queue.idle(patience())?;
     drop(queue);
     kept("a queue")?;
@@ -306,7 +269,7 @@ pub(super) fn owners(world: &World<Equipped>, device: &Device) -> Verdict {
     // cudarc makes a context current to destroy it.
     let _kept = Current::make(null_mut())?;
     drop(buffer);
-    let_go(&alive, "a context")
+    let_go(&alive)
 }
 
 /// A context of cudarc and a stream in it are adopted, and return the same handles.
@@ -320,54 +283,30 @@ fn of_cudarc(world: &World<Equipped>) -> Verdict {
     let stream = context.new_stream().map_err(theirs)?;
     let handles = (Arc::strong_count(&context), Arc::strong_count(&stream));
     let adopted = Device::adopt(&context)?;
-    check!(
-        adopted.raw_context() == context.cu_ctx(),
-        "another context is given back than was adopted"
-    );
-    check!(
-        adopted.id() != device.id() && adopted.info().same_gpu(device.info()),
-        "the adopted device is {:?}",
-        adopted.info()
-    );
+    check_eq!(adopted.raw_context(), context.cu_ctx());
+    check!(adopted.id() != device.id() && adopted.info().same_gpu(device.info()));
     check_error!(
         // SAFETY: the stream is not captured.
         unsafe { device.adopt_stream(&stream, "of another context") },
-        Error::WrongDevice { .. }
+        WrongDevice
     );
     // SAFETY: as above.
     let queue = unsafe { adopted.adopt_stream(&stream, "theirs") }?;
-    check!(
-        queue.stream().raw() == stream.cu_stream(),
-        "another stream is given back than was adopted"
-    );
+    check_eq!(queue.stream().raw(), stream.cu_stream());
     let (line, buffer) = (adopted.timeline("line")?, adopted.host_buffer(64)?);
     let other = world.left_queue("left")?;
-    let to = buffer.clone();
-    queue.submit(
-        &[line.at(1)],
-        move |recorder| recorder.memset_d32(&to, 11),
-        &[line.signal_at(2)],
-    )?;
+    queue.submit(&[line.at(1)], filling(&buffer, 11), &[line.signal_at(2)])?;
     let line = world.left.own(line);
     // The other device has another context, so the host passes its signals on.
     other.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
     line.at(2).wait(patience())?;
-    check!(
-        buffer.read_words()?[0] == 11,
-        "work in an adopted stream is wrong"
-    );
+    check_eq!(buffer.read_words()?[0], 11);
     stream.synchronize().map_err(theirs)?;
     queue.idle(patience())?;
     other.idle(patience())?;
     drop((queue, line, buffer, adopted));
-    let start = Instant::now();
-    while (Arc::strong_count(&context), Arc::strong_count(&stream)) != handles {
-        check!(
-            start.elapsed() < patience(),
-            "cudarc's context or stream is kept for ever"
-        );
-        std::thread::yield_now();
-    }
+    let now = || (Arc::strong_count(&context), Arc::strong_count(&stream));
+    until(|| Ok(now() == handles))?;
     let again = context.new_stream().map_err(theirs)?;
     again.synchronize().map_err(theirs)?;
     stream.synchronize().map_err(theirs)?;
@@ -375,49 +314,31 @@ fn of_cudarc(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// Returns the event of a fence, for the application's own streams.
 pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
-    let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
-    let (queue, fence) = held_record(world, &hold, &still)?;
-    let mark = fence.point()?;
-    let point = mark.point().library();
-    check_error!(
-        device.event(point),
-        Error::NotPending { value, .. } if value == point.value()
-    );
-    // The same for a point that is not claimed.
-    let line = device.timeline("line")?;
-    check_error!(device.event(line.at(1)), Error::NotPending { .. });
-    hold.signal(1)?;
-    queue.settle(patience())?;
-    let Some(event) = device.event(point)? else {
-        return Stop::fail("there is no event of a fence before which the device stands still");
-    };
-    // SAFETY: the guard keeps the event.
-    let asked = || unsafe { sys::cuEventQuery(event.raw()) };
-    check!(
-        asked() == sys::CUresult::CUDA_ERROR_NOT_READY && !fence.is_complete()?,
-        "the device stands still, and the event of the fence says {:?}",
-        asked()
-    );
-    still.release()?;
-    fence.wait(patience())?;
-    ok("cuEventQuery", asked())?;
-    check!(
-        device.event(point)?.is_none(),
-        "a fence that is complete has an event"
-    );
-    queue.idle(patience())?;
-    Ok(())
+    raw_object_agrees(
+        world,
+        |point| device.event(point),
+        |event, point| {
+            let Some(event) = event else {
+                return Stop::fail(
+                    "there is no event of a fence before a device that stands still",
+                );
+            };
+            // SAFETY: the guard keeps the event.
+            let is_reached = match unsafe { sys::cuEventQuery(event.raw()) } {
+                sys::CUresult::CUDA_ERROR_NOT_READY => false,
+                code => ok("cuEventQuery", code).map(|()| true)?,
+            };
+            check_eq!(device.event(point)?.is_none(), is_reached);
+            Ok(is_reached)
+        },
+    )
 }
 
 fn calls(world: &World<Equipped>, device: &Device, context: sys::CUcontext) -> Verdict {
     let unchanged = |call: &str| -> Verdict {
         let now = current()?;
-        check!(
-            now == context,
-            "{call} has left {now:p} current instead of {context:p}"
-        );
+        check_eq!(now, context, "{call}");
         Ok(())
     };
     let queue = device.queue(QueueKind::Compute, "calls")?;
@@ -429,12 +350,7 @@ fn calls(world: &World<Equipped>, device: &Device, context: sys::CUcontext) -> V
     unchanged("making a buffer")?;
     queue.record(&begin)?;
     unchanged("recording a fence")?;
-    let to = buffer.clone();
-    queue.submit(
-        &[],
-        move |recorder| recorder.memset_d32(&to, 3),
-        &[line.signal_at(1)],
-    )?;
+    queue.submit(&[], filling(&buffer, 3), &[line.signal_at(1)])?;
     unchanged("submitting")?;
     queue.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
     unchanged("a submission that is held")?;
@@ -500,81 +416,40 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     }
     let info = device.info();
     let asked = Uuid(uuid.bytes.map(|byte| u8::from_ne_bytes(byte.to_ne_bytes())));
-    check!(
-        info.uuid == Some(asked),
-        "the UUID is {:?}, not {asked}",
-        info.uuid
-    );
-    check!(
-        info.parent_uuid.is_none_or(|parent| parent != asked),
-        "a partition is its own parent"
-    );
+    check_eq!(info.uuid, Some(asked));
+    check!(info.parent_uuid.is_none_or(|parent| parent != asked));
     let (mut luid, mut mask) = ([0_u8; 8], 0);
     // SAFETY: writes 8 bytes and an integer.
     let code = unsafe { sys::cuDeviceGetLuid(luid.as_mut_ptr().cast(), &raw mut mask, gpu) };
     let luid = Some(luid).filter(|luid| code == sys::CUresult::CUDA_SUCCESS && *luid != [0; 8]);
-    check!(
-        info.luid == luid,
-        "the LUID is {:?}, not {luid:?}",
-        info.luid
-    );
+    check_eq!(info.luid, luid);
     // SAFETY: the library is loaded already, and stays loaded.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     // SAFETY: as above. Only this project's software driver has the function.
     let software = unsafe { libc::dlsym(library, c"synclineSoftwareDriver".as_ptr()) };
-    check!(
-        info.software != software.is_null(),
-        "software: {}",
-        info.software
-    );
+    check!(info.software != software.is_null());
     // SAFETY: as above.
     let attribute = unsafe { libc::dlsym(library, c"cuDeviceGetAttribute".as_ptr()) };
     check!(!attribute.is_null(), "there is no cuDeviceGetAttribute");
     // SAFETY: cuda.h has always declared it like this.
     let attribute: Attribute = unsafe { std::mem::transmute(attribute) };
-    let can = &info.capabilities;
-    for (number, said, what) in [
-        (CAN_FLUSH_REMOTE_WRITES, can.stream_memory_flush, "flushes"),
-        (
-            CAN_USE_64_BIT_STREAM_MEM_OPS,
-            can.stream_memory_ops,
-            "memory operations",
-        ),
-        (
-            CAN_USE_STREAM_WAIT_VALUE_NOR,
-            can.stream_memory_nor,
-            "waits for clear bits",
-        ),
-        (
-            VULKAN_CIG_SUPPORTED,
-            can.cuda_in_graphics,
-            "CUDA in graphics",
-        ),
-    ] {
+    let ask = |number: u32| -> Result<i32, Stop> {
         let mut value = 0;
         // SAFETY: writes one integer.
         let code = unsafe { attribute(&raw mut value, number, gpu) };
         // A driver before CUDA 12.9 rejects the last number.
         let is_known = code == 0 || (code == INVALID_VALUE && number == VULKAN_CIG_SUPPORTED);
-        check!(
-            is_known && said == (value != 0),
-            "{what}: {said}, and the driver says {value} ({code})"
-        );
-    }
-    let [mut major, mut maps] = [0; 2];
-    for (number, value) in [
-        (COMPUTE_CAPABILITY_MAJOR, &mut major),
-        (CAN_MAP_HOST_MEMORY, &mut maps),
-    ] {
-        // SAFETY: writes one integer.
-        let code = unsafe { attribute(value, number, gpu) };
-        check!(code == 0, "attribute {number}: {code}");
-    }
+        check!(is_known, "attribute {number}: {code}");
+        Ok(value)
+    };
+    let has = |number| Ok::<_, Stop>(ask(number)? != 0);
+    let can = &info.capabilities;
+    check_eq!(can.stream_memory_flush, has(CAN_FLUSH_REMOTE_WRITES)?);
+    check_eq!(can.stream_memory_ops, has(CAN_USE_64_BIT_STREAM_MEM_OPS)?);
+    check_eq!(can.stream_memory_nor, has(CAN_USE_STREAM_WAIT_VALUE_NOR)?);
+    check_eq!(can.cuda_in_graphics, has(VULKAN_CIG_SUPPORTED)?);
     let compiles = std::env::var_os("CUDA_DISABLE_PTX_JIT").is_none_or(|value| value != "1");
-    check!(
-        can.calibrated_clock == (major >= 5 && maps != 0 && compiles),
-        "its clock can be read: {}; compute capability {major}, maps host memory: {maps}, compiles: {compiles}",
-        can.calibrated_clock
-    );
+    let reads = ask(COMPUTE_CAPABILITY_MAJOR)? >= 5 && has(CAN_MAP_HOST_MEMORY)? && compiles;
+    check_eq!(can.calibrated_clock, reads);
     Ok(())
 }

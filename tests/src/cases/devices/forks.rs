@@ -7,11 +7,11 @@ use syncline::backend::{Device as _, Queue as _};
 use syncline::info::BackendKind;
 use syncline::trace::Trace;
 use syncline::wait::future;
-use syncline::{Buffer, Device, Error, ErrorKind, Found, QueueKind};
+use syncline::{Buffer, Device, Error, ErrorKind, Found, Point, QueueKind, Signal};
 
-use super::{look, open_again};
-use crate::case::{Stop, Verdict, check, equipped_cases};
-use crate::cases::{WORDS, filling};
+use super::{look, one_device_only, open_again};
+use crate::case::{Verdict, equipped_cases};
+use crate::cases::{WORDS, filled, filling};
 use crate::forked::in_child;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
@@ -31,14 +31,8 @@ type Everything = Vec<Box<dyn Any>>;
 fn drops(world: &World<Equipped>) -> Verdict {
     let (left, right) = (world.left.subject(), world.right.subject());
     let shared = left.timeline_with(right, "shared", 0)?;
-    let queues = [("left", left), ("right", right)].map(|(label, side)| {
-        let queue = side.device().queue(QueueKind::Compute, label);
-        queue.map(|queue| (side, queue))
-    });
-    let [(_, first), (_, second)] = {
-        let [first, second] = queues;
-        [first?, second?]
-    };
+    let first = left.device().queue(QueueKind::Compute, "left")?;
+    let second = right.device().queue(QueueKind::Compute, "right")?;
     first.submit(&[], |_| Ok(()), &[shared.signal_at(1)])?;
     second.submit(&[shared.at(1)], |_| Ok(()), &[shared.signal_at(2)])?;
     shared.at(2).wait(patience())?;
@@ -56,11 +50,8 @@ fn drops(world: &World<Equipped>) -> Verdict {
     // Not every device has timestamps.
     let _ = queue.record(&timed);
     line.at(1).wait(patience())?;
-    queue.submit(
-        &[gate.at(1)],
-        filling::<Equipped>(&buffer, 2),
-        &[line.signal_at(2)],
-    )?;
+    let fills = filling::<Equipped>(&buffer, 2);
+    queue.submit(&[gate.at(1)], fills, &[line.signal_at(2)])?;
     let last = line.at(2).keep();
     let late = future::all(&[line.at(2)]);
     let clock = device.clock().ok();
@@ -96,8 +87,7 @@ fn drops(world: &World<Equipped>) -> Verdict {
         gate.signal(1)?;
         line.at(2).wait(patience())?;
         fence.wait(patience())?;
-        let words = Equipped::read(buffer);
-        check!(words.iter().all(|&word| word == 2), "the work has not run");
+        filled::<Equipped>(buffer, 2, "the work after the fork")?;
         queue.idle(patience())?;
         first.submit(&[], |_| Ok(()), &[shared.signal_at(3)])?;
         second.submit(&[shared.at(3)], |_| Ok(()), &[shared.signal_at(4)])?;
@@ -125,17 +115,14 @@ fn refused(world: &World<Equipped>) -> Verdict {
         // A driver in software ends the child if this reaches it.
         let _ = device.trim();
         let long = Duration::from_secs(1000);
+        let submit = |waits: &[Point<'_>], signals: &[Signal<'_>]| {
+            queue.submit(waits, |_| Ok(()), signals).map(drop)
+        };
+        let any = || syncline::wait_any(&[line.at(2), shared.at(1)], long);
+        let make_queue = || device.queue(QueueKind::Compute, "child");
         let answers: Vec<(&str, Result<(), Error>)> = vec![
-            (
-                "submit",
-                queue
-                    .submit(&[], |_| Ok(()), &[line.signal_at(2)])
-                    .map(drop),
-            ),
-            (
-                "submit a wait",
-                queue.submit(&[line.at(2)], |_| Ok(()), &[]).map(drop),
-            ),
+            ("submit", submit(&[], &[line.signal_at(2)])),
+            ("submit a wait", submit(&[line.at(2)], &[])),
             ("record", queue.record(&fence)),
             ("idle", queue.idle(long)),
             ("signal", line.signal(2)),
@@ -143,17 +130,11 @@ fn refused(world: &World<Equipped>) -> Verdict {
             ("claim", line.claim(2).map(drop)),
             ("wait", line.at(2).wait(long)),
             ("wait until pending", line.at(2).wait_pending(long)),
-            (
-                "wait for any",
-                syncline::wait_any(&[line.at(2), shared.at(1)], long).map(drop),
-            ),
+            ("wait for any", any().map(drop)),
             ("query", line.at(2).is_reached().map(drop)),
             ("value", line.value().map(drop)),
             ("make a timeline", device.timeline("child").map(drop)),
-            (
-                "make a queue",
-                device.queue(QueueKind::Compute, "child").map(drop),
-            ),
+            ("make a queue", make_queue().map(drop)),
             ("check", device.check()),
             ("make a buffer", Buffer::host_visible(device, 64).map(drop)),
         ];
@@ -190,9 +171,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
 /// The child submits no work, because some drivers in software keep one set of threads for all
 /// devices of a process.
 fn opens(world: &World<Equipped>) -> Verdict {
-    if world.is_pair() {
-        return Stop::skip("it is about one device, and shown there");
-    }
+    one_device_only(world)?;
     let info = world.left.info();
     let (backend, name) = (info.backend, &info.name);
     let refuses = match backend {

@@ -9,14 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use syncline::Error;
 use syncline::vulkan::Device;
 use syncline::vulkan::ash::vk;
-use syncline::{Error, Timeline};
 
+use super::adopted::corrupted;
 use super::vulkan::{application_makes, counter, vulkan_device};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::user;
+use crate::case::{Stop, Verdict, check, check_error, equipped_cases, wrong};
+use crate::user::{Point, Queue, Timeline};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -34,29 +35,41 @@ equipped_cases! {
 /// The value that [`application_makes`] gives a semaphore.
 const FIRST: u64 = 5;
 
-/// A frame of another library.
-struct Frame {
-    semaphore: vk::Semaphore,
-    value: Mutex<u64>,
-}
-
-/// Another library, which knows nothing of Syncline. It has a lock for the `VkQueue`.
-struct Library<'w> {
+/// The frame of another library, which knows nothing of Syncline, and its timeline here.
+struct Frame<'w> {
     device: &'w Device,
-    queue: &'w user::Queue<Equipped>,
+    /// Both use one `VkQueue`, and its lock.
+    queue: Queue<Equipped>,
+    semaphore: vk::Semaphore,
+    line: Timeline<Equipped>,
 }
 
-impl<'w> Library<'w> {
-    fn new(device: &'w Device, queue: &'w user::Queue<Equipped>) -> Self {
-        Self { device, queue }
+impl<'w> Frame<'w> {
+    fn new(world: &'w World<Equipped>) -> Result<Self, Stop> {
+        let device = vulkan_device(world)?;
+        let queue = world.left_queue("queue")?;
+        let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
+        // SAFETY: a timeline semaphore of the device. The case destroys it at its end. The library
+        // signals it as the function demands, except where a case breaks a promise.
+        let (port, value) = unsafe { device.adopt_semaphore(semaphore, false) }?;
+        let ports = |_| Ok([port].into_iter().collect());
+        let line = world
+            .left
+            .own(syncline::Timeline::new("frame", value, ports)?);
+        Ok(Self {
+            device,
+            queue,
+            semaphore,
+            line,
+        })
     }
 
-    /// Submits a wait for `wait` and a signal of `signal`.
-    fn submit(&self, semaphore: vk::Semaphore, wait: u64, signal: u64) -> syncline::Result<()> {
+    /// Makes the other library submit a wait for `wait` and a signal of `signal`.
+    fn submit(&self, wait: u64, signal: u64) -> syncline::Result<()> {
         let syncline::Queue::Vulkan(queue) = self.queue.library() else {
             return Err(crate::cases::cause("not a queue of Vulkan"));
         };
-        let (semaphores, waits, signals) = ([semaphore], [wait], [signal]);
+        let (semaphores, waits, signals) = ([self.semaphore], [wait], [signal]);
         let mut values = vk::TimelineSemaphoreSubmitInfo::default()
             .wait_semaphore_values(&waits)
             .signal_semaphore_values(&signals);
@@ -74,70 +87,68 @@ impl<'w> Library<'w> {
         .map_err(Error::work)
     }
 
-    /// Uses a frame.
-    fn use_frame(&self, frame: &Frame) -> syncline::Result<()> {
-        let mut value = frame.value.lock().unwrap_or_else(PoisonError::into_inner);
-        self.submit(frame.semaphore, *value, *value + 1)?;
-        *value += 1;
+    /// The other library signals the first value, and promises it here.
+    fn begin(&self) -> syncline::Result<()> {
+        self.submit(FIRST, 6)?;
+        self.line.signalled_by_others(6)
+    }
+
+    /// Checks the counter as the other library sees it.
+    #[track_caller]
+    fn is_at(&self, value: u64) -> Verdict {
+        let seen = counter(self.device, self.semaphore)?;
+        if seen != value {
+            return wrong(
+                format!("the counter is {seen}, not {value}"),
+                format_args!(""),
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits for a value as the other library does.
+    fn wait(&self, value: u64) -> Verdict {
+        let (semaphores, values) = ([self.semaphore], [value]);
+        let info = vk::SemaphoreWaitInfo::default()
+            .semaphores(&semaphores)
+            .values(&values);
+        let limit = patience().as_nanos() as u64;
+        // SAFETY: a live timeline semaphore, and its value.
+        match unsafe { self.device.raw().wait_semaphores(&info, limit) } {
+            Err(vk::Result::TIMEOUT) => self.is_at(value),
+            code => Ok(code.map_err(Error::work)?),
+        }
+    }
+
+    /// Waits until all work is done, and destroys the semaphore after its timeline.
+    ///
+    /// Until the timeline is gone, the device's watching thread may be in a wait for the semaphore.
+    /// The drop of the timeline waits for that thread, at most 50 ms.
+    fn end(self) -> Verdict {
+        self.queue.idle(patience())?;
+        drop(self.line);
+        let syncline::Queue::Vulkan(queue) = self.queue.library() else {
+            return Stop::fail("not a queue of Vulkan");
+        };
+        let (guard, raw) = (queue.lock()?, self.device.raw());
+        // SAFETY: the queue is locked, and no submission uses the semaphore after that.
+        unsafe {
+            raw.queue_wait_idle(guard.raw()).map_err(Error::work)?;
+            raw.destroy_semaphore(self.semaphore, None);
+        }
         Ok(())
     }
 }
 
-/// Adopts the semaphore of a frame, which the case destroys.
-fn adopt(
-    world: &World<Equipped>,
-    device: &Device,
-    semaphore: vk::Semaphore,
-) -> syncline::Result<user::Timeline<Equipped>> {
-    // SAFETY: a timeline semaphore of the device. The case destroys it at its end. The library
-    // signals it as the function demands, except where a case breaks a promise.
-    let (port, value) = unsafe { device.adopt_semaphore(semaphore, false) }?;
-    let mut port = Some(port);
-    let line = Timeline::new("frame", value, |_| Ok(port.take().into_iter().collect()))?;
-    Ok(world.left.own(line))
-}
-
-/// Waits until all work is done, and destroys the semaphore after its timeline.
-///
-/// Until the timeline is gone, the device's watching thread may be in a wait for the semaphore. The
-/// drop of the timeline waits for that thread, at most 50 ms.
-fn destroy(
-    device: &Device,
-    queue: &user::Queue<Equipped>,
-    line: Option<user::Timeline<Equipped>>,
-    semaphore: vk::Semaphore,
-) -> Verdict {
-    queue.idle(patience())?;
-    drop(line);
-    if let syncline::Queue::Vulkan(queue) = queue.library() {
-        let guard = queue.lock()?;
-        // SAFETY: the queue is locked, and no submission uses the semaphore after that.
-        unsafe {
-            device
-                .raw()
-                .queue_wait_idle(guard.raw())
-                .map_err(Error::work)?;
-            device.raw().destroy_semaphore(semaphore, None);
-        }
-    }
-    Ok(())
-}
-
-/// Waits for a value as the other library does.
-fn wait_natively(device: &Device, semaphore: vk::Semaphore, value: u64) -> Verdict {
-    let (semaphores, values) = ([semaphore], [value]);
-    let info = vk::SemaphoreWaitInfo::default()
-        .semaphores(&semaphores)
-        .values(&values);
-    let limit = patience().as_nanos() as u64;
-    // SAFETY: a live timeline semaphore, and its value.
-    match unsafe { device.raw().wait_semaphores(&info, limit) } {
-        Ok(()) => Ok(()),
-        Err(vk::Result::TIMEOUT) => Stop::fail(format!(
-            "the other library waits for {value} in vain: it is at {}",
-            counter(device, semaphore)?
-        )),
-        Err(code) => Err(Error::work(code).into()),
+/// Checks that a wait times out, and that the error has this text.
+#[track_caller]
+fn times_out(point: Point<'_, Equipped>, text: &str) -> Verdict {
+    match point.wait(Duration::from_millis(1)) {
+        Err(error @ Error::TimedOut { .. }) if error.to_string().contains(text) => Ok(()),
+        other => wrong(
+            format!("{other:?}, not a time-out with {text:?}"),
+            format_args!(""),
+        ),
     }
 }
 
@@ -146,82 +157,52 @@ fn wait_natively(device: &Device, semaphore: vk::Semaphore, value: u64) -> Verdi
 /// Every submission waits for the one before and signals the next value.
 fn frames(world: &World<Equipped>) -> Verdict {
     const FRAMES: u64 = 300;
-    let device = vulkan_device(world)?;
-    let queue = world.left_queue("queue")?;
-    let frame = Frame {
-        semaphore: application_makes(device, vk::SemaphoreType::TIMELINE)?,
-        value: Mutex::new(FIRST),
-    };
-    let line = adopt(world, device, frame.semaphore)?;
-    let theirs = Library::new(device, &queue);
-    let used = thread::scope(|scope| {
-        let others = scope.spawn(|| (0..FRAMES).try_for_each(|_| theirs.use_frame(&frame)));
-        let own = (0..FRAMES).try_for_each(|_| {
-            let mut value = frame.value.lock().unwrap_or_else(PoisonError::into_inner);
-            line.signalled_by_others(*value)?;
-            let (wait, signal) = (line.at(*value), line.signal_at(*value + 1));
-            let submitted = queue.submit(&[wait], |_| Ok(()), &[signal])?;
-            submitted.wait_submitted(patience())?;
+    let frame = Frame::new(world)?;
+    let (line, value) = (&frame.line, Mutex::new(FIRST));
+    let by_turns = |signal: &(dyn Fn(u64) -> syncline::Result<()> + Sync)| {
+        (0..FRAMES).try_for_each(|_| {
+            let mut value = value.lock().unwrap_or_else(PoisonError::into_inner);
+            signal(*value)?;
             *value += 1;
-            Ok(())
+            Ok::<_, Error>(())
+        })
+    };
+    let (others, own) = thread::scope(|scope| {
+        let others = scope.spawn(|| by_turns(&|value| frame.submit(value, value + 1)));
+        let own = by_turns(&|value| {
+            line.signalled_by_others(value)?;
+            let signal = line.signal_at(value + 1);
+            let submitted = frame.queue.submit_empty(&[line.at(value)], &[signal])?;
+            submitted.wait_submitted(patience())
         });
         (join(others), own)
     });
-    let (others, own): (Result<syncline::Result<()>, Stop>, syncline::Result<()>) = used;
     own?;
     others??;
     let last = FIRST + 2 * FRAMES;
     line.signalled_by_others(last)?;
     line.at(last).wait(patience())?;
-    let seen = counter(device, frame.semaphore)?;
-    check!(
-        seen == last,
-        "after {FRAMES} frames of both it is at {seen}"
-    );
-    destroy(device, &queue, Some(line), frame.semaphore)
+    frame.is_at(last)?;
+    frame.end()
 }
 
 /// A wait for a value without a promise is held, and its time-out says so.
 fn promised(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let (queue, stall) = (world.left_queue("queue")?, world.left.stall()?);
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let line = adopt(world, device, semaphore)?;
-    let waiting = world.left_queue("waiting")?;
-    let after = waiting.submit(&[line.at(6)], |_| Ok(()), &[line.signal_at(7)])?;
-    check!(
-        after.is_held(),
-        "a wait for a value without a promise is with the driver"
-    );
-    let late = match after.end().wait(Duration::from_millis(1)) {
-        Err(error @ Error::TimedOut { .. }) => error.to_string(),
-        other => return Stop::fail(format!("no time-out: {other:?}")),
-    };
-    check!(
-        late.contains("to 6 by something outside the engine"),
-        "the missing promise is not in {late:?}"
-    );
-    queue.block(&stall)?;
-    Library::new(device, &queue).submit(semaphore, FIRST, 6)?;
-    line.signalled_by_others(6)?;
+    let (frame, stall) = (Frame::new(world)?, world.left.stall()?);
+    let (line, waiting) = (&frame.line, world.left_queue("waiting")?);
+    let after = waiting.submit_empty(&[line.at(6)], &[line.signal_at(7)])?;
+    check!(after.is_held());
+    times_out(after.end(), "to 6 by something outside the engine")?;
+    frame.queue.block(&stall)?;
+    frame.begin()?;
     // The promise releases it, and not the value.
     after.wait_submitted(patience())?;
-    check!(
-        !line.at(6).is_reached()?,
-        "the queue stands, and 6 is reached"
-    );
-    let late = match line.at(6).wait(Duration::from_millis(1)) {
-        Err(error @ Error::TimedOut { .. }) => error.to_string(),
-        other => return Stop::fail(format!("no time-out: {other:?}")),
-    };
-    check!(
-        late.contains("others have promised it up to 6"),
-        "the promise is not in {late:?}"
-    );
+    check!(!line.at(6).is_reached()?);
+    times_out(line.at(6), "others have promised it up to 6")?;
     stall.release()?;
     line.at(7).wait(patience())?;
     waiting.idle(patience())?;
-    destroy(device, &queue, Some(line), semaphore)
+    frame.end()
 }
 
 /// The other library waits for 7 on the `VkQueue`, before that signal of ours is pending there.
@@ -229,172 +210,136 @@ fn promised(world: &World<Equipped>) -> Verdict {
 /// It breaks the rule of the lock. Both stand still, and each time-out names the missing promise.
 /// The host's signal in place of the skipped submission ends it.
 fn foreign_wait(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let (queue, gate) = (world.left_queue("queue")?, world.timeline("gate")?);
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let line = adopt(world, device, semaphore)?;
-    let held = queue.submit(&[gate.at(1), line.at(6)], |_| Ok(()), &[line.signal_at(7)])?;
-    let theirs = Library::new(device, &queue);
-    theirs.submit(semaphore, 7, 8)?;
-    for (point, missing) in [
-        (held.end().keep(), 6),
-        (line.at(7).keep(), 6),
-        (line.at(8).keep(), 8),
-    ] {
-        let late = match point.point().wait(Duration::from_millis(1)) {
-            Err(error @ Error::TimedOut { .. }) => error.to_string(),
-            other => return Stop::fail(format!("no time-out: {other:?}")),
-        };
-        let expected = format!("to {missing} by something outside the engine");
-        check!(late.contains(&expected), "{expected:?} is not in {late:?}");
+    let (frame, gate) = (Frame::new(world)?, world.timeline("gate")?);
+    let line = &frame.line;
+    let held = frame
+        .queue
+        .submit_empty(&[gate.at(1), line.at(6)], &[line.signal_at(7)])?;
+    frame.submit(7, 8)?;
+    for (point, missing) in [(held.end(), 6), (line.at(7), 6), (line.at(8), 8)] {
+        times_out(
+            point,
+            &format!("to {missing} by something outside the engine"),
+        )?;
     }
-    let seen = counter(device, semaphore)?;
-    check!(seen == FIRST, "the counter is at {seen} before any signal");
+    frame.is_at(FIRST)?;
     gate.fail(Error::NothingToWaitFor);
-    check_error!(held.wait_submitted(patience()), Error::Skipped { .. });
+    check_error!(held.wait_submitted(patience()), Skipped);
     // The other library signals 6 from elsewhere, and gets 7 from the host.
     let info = vk::SemaphoreSignalInfo::default()
-        .semaphore(semaphore)
+        .semaphore(frame.semaphore)
         .value(6);
     // SAFETY: a live timeline semaphore below that value.
-    unsafe { device.raw().signal_semaphore(&info) }.map_err(Error::work)?;
-    wait_natively(device, semaphore, 8)?;
-    destroy(device, &queue, Some(line), semaphore)
+    unsafe { frame.device.raw().signal_semaphore(&info) }.map_err(Error::work)?;
+    frame.wait(8)?;
+    frame.end()
 }
 
 /// The other library signals 8, while 7 is a held signal of this engine.
 fn broken(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let queue = world.left_queue("queue")?;
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let (line, gate) = (adopt(world, device, semaphore)?, world.timeline("gate")?);
-    let theirs = Library::new(device, &queue);
-    theirs.submit(semaphore, FIRST, 6)?;
-    line.signalled_by_others(6)?;
-    let held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
-    theirs.submit(semaphore, 6, 8)?;
-    wait_natively(device, semaphore, 8)?;
+    let (frame, gate) = (Frame::new(world)?, world.timeline("gate")?);
+    let (line, queue) = (&frame.line, &frame.queue);
+    frame.begin()?;
+    let held = queue.submit_empty(&[gate.at(1)], &[line.signal_at(7)])?;
+    frame.submit(6, 8)?;
+    frame.wait(8)?;
     gate.signal(1)?;
-    let refused = held.wait_submitted(patience());
-    check!(
-        matches!(&refused, Err(error) if matches!(error.root(), Error::Corrupted { found: 8, .. })),
-        "7 is to be signalled after 8: {refused:?}"
-    );
-    let seen = line.at(7).wait(patience());
-    check!(
-        seen.is_err(),
-        "7 counts as reached, and nothing has signalled it"
-    );
-    queue.submit(&[], |_| Ok(()), &[])?.end().wait(patience())?;
-    let seen = counter(device, semaphore)?;
-    check!(seen == 8, "the counter fell from 8 to {seen}");
-    destroy(device, &queue, Some(line), semaphore)
+    corrupted(held.wait_submitted(patience()), 8)?;
+    check!(line.at(7).wait(patience()).is_err());
+    queue.submit_empty(&[], &[])?.end().wait(patience())?;
+    frame.is_at(8)?;
+    frame.end()
 }
 
 /// The driver has refused 6 once. It is held again, and the other library signals it.
 fn refused(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let queue = world.left_queue("queue")?;
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let (line, gate) = (adopt(world, device, semaphore)?, world.timeline("gate")?);
+    let (frame, gate) = (Frame::new(world)?, world.timeline("gate")?);
+    let line = &frame.line;
     let fails = |_: &mut syncline::Recorder<'_>| Err(crate::cases::cause("refused once"));
-    let refused = queue.submit(&[], fails, &[line.signal_at(6)]);
-    check_error!(refused, Error::Work(_));
-    let _held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(6)])?;
-    Library::new(device, &queue).submit(semaphore, FIRST, 6)?;
-    wait_natively(device, semaphore, 6)?;
-    let seen = line.at(6).wait(patience());
-    check!(
-        matches!(&seen, Err(error) if matches!(error.root(), Error::Corrupted { found: 6, .. })),
-        "the other library has signalled a claimed value: {seen:?}"
+    check_error!(
+        frame.queue.submit(&[], fails, &[line.signal_at(6)]),
+        Error::Work(_)
     );
+    frame
+        .queue
+        .submit_empty(&[gate.at(1)], &[line.signal_at(6)])?;
+    frame.submit(FIRST, 6)?;
+    frame.wait(6)?;
+    corrupted(line.at(6).wait(patience()), 6)?;
     gate.signal(1)?;
-    destroy(device, &queue, Some(line), semaphore)
+    frame.end()
 }
 
 /// Submissions of this engine are skipped, while the other library waits for their signals.
 ///
 /// The failure stays on this side. Each signal comes after the one before it.
 fn skipped(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let (queue, other) = (world.left_queue("queue")?, world.left_queue("other")?);
-    let (gate, stall) = (world.timeline("gate")?, world.left.stall()?);
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let line = adopt(world, device, semaphore)?;
-    let theirs = Library::new(device, &queue);
-    let held = queue.submit(&[gate.at(1), line.at(6)], |_| Ok(()), &[line.signal_at(7)])?;
-    let next = other.submit(&[line.at(7)], |_| Ok(()), &[line.signal_at(8)])?;
+    let (frame, gate) = (Frame::new(world)?, world.timeline("gate")?);
+    let (line, queue) = (&frame.line, &frame.queue);
+    let (other, stall) = (world.left_queue("other")?, world.left.stall()?);
+    let held = queue.submit_empty(&[gate.at(1), line.at(6)], &[line.signal_at(7)])?;
+    let next = other.submit_empty(&[line.at(7)], &[line.signal_at(8)])?;
     gate.fail(Error::NothingToWaitFor);
     for skipped in [held, next] {
-        check_error!(skipped.wait_submitted(patience()), Error::Skipped { .. });
+        check_error!(skipped.wait_submitted(patience()), Skipped);
     }
-    check_error!(line.at(7).wait(patience()), Error::Failed { .. });
+    check_error!(line.at(7).wait(patience()), Failed);
     // A value that the other library has not signalled yet is not passed.
     queue.block(&stall)?;
-    theirs.submit(semaphore, FIRST, 6)?;
-    let seen = counter(device, semaphore)?;
-    check!(
-        seen == FIRST,
-        "the counter is at {seen} before the signal of 6"
-    );
-    theirs.submit(semaphore, 8, 9)?;
+    frame.submit(FIRST, 6)?;
+    frame.is_at(FIRST)?;
+    frame.submit(8, 9)?;
     stall.release()?;
-    wait_natively(device, semaphore, 9)?;
-    let refused = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(10)]);
-    check_error!(refused, Error::Failed { .. });
-    destroy(device, &queue, Some(line), semaphore)
+    frame.wait(9)?;
+    check_error!(
+        queue.submit_empty(&[gate.at(1)], &[line.signal_at(10)]),
+        Failed
+    );
+    frame.end()
 }
 
 /// The application drops the failed timeline, while the other library waits for its signal.
 fn dropped(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let (queue, gate) = (world.left_queue("queue")?, world.timeline("gate")?);
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let line = adopt(world, device, semaphore)?;
-    let theirs = Library::new(device, &queue);
-    theirs.submit(semaphore, FIRST, 6)?;
-    line.signalled_by_others(6)?;
-    let held = queue.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(7)])?;
+    let (frame, gate) = (Frame::new(world)?, world.timeline("gate")?);
+    frame.begin()?;
+    let signals = [frame.line.signal_at(7)];
+    let held = frame.queue.submit_empty(&[gate.at(1)], &signals)?;
     gate.fail(Error::NothingToWaitFor);
-    check_error!(held.wait_submitted(patience()), Error::Skipped { .. });
-    drop(line);
-    theirs.submit(semaphore, 7, 8)?;
-    wait_natively(device, semaphore, 8)?;
-    destroy(device, &queue, None, semaphore)
+    check_error!(held.wait_submitted(patience()), Skipped);
+    let mut frame = frame;
+    // In its place, a timeline that nothing uses.
+    drop(std::mem::replace(
+        &mut frame.line,
+        world.timeline("another")?,
+    ));
+    frame.submit(7, 8)?;
+    frame.wait(8)?;
+    frame.end()
 }
 
 /// A later submission is skipped, while the work before it runs.
 ///
 /// The signal of that work comes after the work, although the timeline has failed.
 fn after_the_work(world: &World<Equipped>) -> Verdict {
-    let device = vulkan_device(world)?;
-    let (queue, other) = (world.left_queue("queue")?, world.left_queue("other")?);
+    let (frame, other) = (Frame::new(world)?, world.left_queue("other")?);
     let (gate, never) = (world.timeline("gate")?, world.timeline("never")?);
-    let stall = world.left.stall()?;
-    let semaphore = application_makes(device, vk::SemaphoreType::TIMELINE)?;
-    let line = adopt(world, device, semaphore)?;
-    Library::new(device, &queue).submit(semaphore, FIRST, 6)?;
-    line.signalled_by_others(6)?;
+    let (line, stall) = (&frame.line, world.left.stall()?);
+    frame.begin()?;
     line.at(6).wait(patience())?;
     let latch = stall.latch();
-    let work = queue.submit(
-        &[gate.at(1)],
-        move |recorder| latch.block(recorder),
-        &[line.signal_at(7)],
-    )?;
-    let next = other.submit(&[never.at(1)], |_| Ok(()), &[line.signal_at(8)])?;
+    let work = move |recorder: &mut syncline::Recorder<'_>| latch.block(recorder);
+    let work = frame
+        .queue
+        .submit(&[gate.at(1)], work, &[line.signal_at(7)])?;
+    let next = other.submit_empty(&[never.at(1)], &[line.signal_at(8)])?;
     never.fail(Error::NothingToWaitFor);
-    check_error!(next.wait_submitted(patience()), Error::Skipped { .. });
+    check_error!(next.wait_submitted(patience()), Skipped);
     gate.signal(1)?;
     work.wait_submitted(patience())?;
     // A signal in place of the work would come in this time.
     thread::sleep(Duration::from_millis(300));
-    let seen = counter(device, semaphore)?;
-    check!(
-        seen == 6,
-        "the counter is at {seen} while the work before 7 runs"
-    );
+    frame.is_at(6)?;
     stall.release()?;
-    wait_natively(device, semaphore, 8)?;
-    destroy(device, &queue, Some(line), semaphore)
+    frame.wait(8)?;
+    frame.end()
 }

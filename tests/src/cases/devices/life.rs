@@ -7,12 +7,12 @@ use std::time::Instant;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{Buffer, Error, QueueKind};
 
-use super::{look, open_again};
+use super::{look, one_device_only, open_again};
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::cases::{DELAY, WORDS, copying, filling};
+use crate::cases::{DELAY, WORDS, copying, filled, filling, several};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
-use crate::{Subject as _, World, patience};
+use crate::{World, patience};
 
 equipped_cases! {
     "device.opened_again_and_again": [D1 D4 H2] => again;
@@ -25,17 +25,12 @@ equipped_cases! {
 /// Opens, uses and drops a device many times. Nothing is left, and the case's device is unaffected.
 fn again(world: &World<Equipped>) -> Verdict {
     const EACH: usize = 2;
-    if world.is_pair() {
-        return Stop::skip("it is about one device, and shown there");
-    }
+    one_device_only(world)?;
     let inventory = look();
     grows_nothing(|| {
         for _ in 0..EACH {
             let device = open_again(&world.left, &inventory)?;
-            check!(
-                device.id() != world.left.id(),
-                "two openings are one device"
-            );
+            check!(device.id() != world.left.id());
             let queue = device.queue(QueueKind::Compute, "again")?;
             let (line, fence) = (device.timeline("again")?, device.fence("again"));
             queue.submit(&[line.at(1)], |_| Ok(()), &[line.signal_at(2)])?;
@@ -63,9 +58,7 @@ fn trim(world: &World<Equipped>) -> Verdict {
     const EACH: usize = 100;
     /// Those of a driver that needs deferred destruction, of its last submission.
     const SEMAPHORES: usize = 4;
-    if world.is_pair() {
-        return Stop::skip("it is about one device, and shown there");
-    }
+    one_device_only(world)?;
     let device = world.left.library();
     // NVIDIA's Vulkan driver takes some 10 ms for each queue with its objects.
     let rounds = match device {
@@ -119,10 +112,7 @@ fn trim(world: &World<Equipped>) -> Verdict {
         if is_as_before {
             break;
         }
-        check!(
-            Instant::now() < until,
-            "{left:?} is left instead of {before:?}"
-        );
+        check!(Instant::now() < until, "{left:?} {before:?}");
         std::thread::yield_now();
     }
     let queue = device.queue(QueueKind::Transfer, "again")?;
@@ -136,9 +126,7 @@ fn trim(world: &World<Equipped>) -> Verdict {
 /// order: NVIDIA's driver takes most of a second to open a device.)
 fn objects_keep_it(world: &World<Equipped>) -> Verdict {
     const ORDERS: [[usize; 3]; 3] = [[0, 1, 2], [1, 2, 0], [2, 0, 1]];
-    if world.is_pair() {
-        return Stop::skip("it is about one device, and shown there");
-    }
+    one_device_only(world)?;
     for order in &ORDERS {
         let inventory = look();
         let device = open_again(&world.left, &inventory)?;
@@ -146,31 +134,20 @@ fn objects_keep_it(world: &World<Equipped>) -> Verdict {
         let (line, gate) = (device.timeline("line")?, device.timeline("gate")?);
         let fence = device.fence("fence");
         let buffer = Buffer::host_visible(&device, WORDS as u64 * 4)?;
-        queue.submit(
-            &[gate.at(1)],
-            filling::<Equipped>(&buffer, 5),
-            &[line.signal_at(1)],
-        )?;
+        let fills = filling::<Equipped>(&buffer, 5);
+        queue.submit(&[gate.at(1)], fills, &[line.signal_at(1)])?;
         queue.record(&fence)?;
         drop((device, inventory));
 
         gate.signal(1)?;
         fence.wait(patience())?;
         line.at(1).wait(patience())?;
-        let words = Equipped::read(&buffer);
-        check!(
-            words.iter().all(|&word| word == 5),
-            "work of a device without handles is wrong: {:?}",
-            words[0]
-        );
+        filled::<Equipped>(&buffer, 5, "the work of a device without handles")?;
         queue.device().check()?;
         let another = queue.device().timeline("made later")?;
         another.signal(1)?;
-        queue.submit(
-            &[another.at(1)],
-            filling::<Equipped>(&buffer, 6),
-            &[line.signal_at(2)],
-        )?;
+        let fills = filling::<Equipped>(&buffer, 6);
+        queue.submit(&[another.at(1)], fills, &[line.signal_at(2)])?;
         queue.record(&fence)?;
         let (last, recorded) = (line.at(2).keep(), fence.point()?);
         let mut parts = (
@@ -197,45 +174,27 @@ fn objects_keep_it(world: &World<Equipped>) -> Verdict {
 fn every_kind(world: &World<Equipped>) -> Verdict {
     for device in [&world.left, &world.right] {
         let families = &device.info().capabilities.queues;
-        let queues = families
-            .iter()
-            .map(|family| device.queue(family.kind, family.kind.name()))
-            .collect::<syncline::Result<Vec<_>>>()?;
+        let queues = several(families.len(), |nth| {
+            let kind = families[nth].kind;
+            device.queue(kind, kind.name())
+        })?;
         let line = device.timeline("line")?;
-        let buffers = (0..=queues.len())
-            .map(|_| device.buffer(WORDS))
-            .collect::<syncline::Result<Vec<_>>>()?;
+        let buffers = several(queues.len() + 1, |_| device.buffer(WORDS))?;
         for (nth, queue) in queues.iter().enumerate().rev() {
             let value = nth as u64 + 1;
-            queue.submit(
-                &[line.at(value)],
-                copying::<Equipped>(&buffers[nth], &buffers[nth + 1]),
-                &[line.signal_at(value + 1)],
-            )?;
+            let copies = copying::<Equipped>(&buffers[nth], &buffers[nth + 1]);
+            queue.submit(&[line.at(value)], copies, &[line.signal_at(value + 1)])?;
         }
         // The last of them fills it, on a queue of its own.
         let Some(last) = families.last() else {
             continue;
         };
         let first = device.queue(last.kind, "first")?;
-        let (busy, to) = (device.clone(), buffers[0].clone());
-        first.submit(
-            &[],
-            move |recorder| {
-                busy.busy(recorder, DELAY / 3)?;
-                Equipped::fill(recorder, &to, 0xF1)
-            },
-            &[line.signal_at(1)],
-        )?;
+        first.fill_after(DELAY / 3, &buffers[0], 0xF1, &[line.signal_at(1)])?;
         line.at(queues.len() as u64 + 1).wait(patience())?;
         for (nth, buffer) in buffers.iter().enumerate() {
-            let words = Equipped::read(buffer);
-            let wrong = words.iter().filter(|&&word| word != 0xF1).count();
-            check!(
-                wrong == 0,
-                "{wrong} words are wrong behind {nth} of {families:?} on {}",
-                device.object()
-            );
+            let which = format!("buffer {nth} of {families:?} on {}", device.object());
+            filled::<Equipped>(buffer, 0xF1, which)?;
         }
         for queue in queues.iter().chain([&first]) {
             queue.idle(patience())?;
@@ -269,15 +228,15 @@ fn host_work_fails(world: &World<Equipped>) -> Verdict {
         };
         let signals = if simple { &signals[..1] } else { &signals[..] };
         queue.submit(&[], work, signals)?;
-        check_error!(other.at(1).wait(patience()), Error::Failed { .. });
+        check_error!(other.at(1).wait(patience()), Failed);
         let told = other.at(1).wait(patience());
         let cause = told.err().map(|error| error.root().clone());
         check!(
             matches!(&cause, Some(Error::Work(work)) if work.queue().is_some()),
-            "the cause is {cause:?}"
+            "{cause:?}"
         );
     }
-    check_error!(line.at(1).wait(patience()), Error::Failed { .. });
+    check_error!(line.at(1).wait(patience()), Failed);
     let count = calls.load(Ordering::SeqCst);
     check!(count == 2, "{count} closures ran");
     queue.submit(&[], |_| Ok(()), &[])?;

@@ -39,7 +39,7 @@ fn sizes(world: &World<Equipped>) -> Verdict {
             );
             check!(
                 text.starts_with(object) && text.ends_with(&expected),
-                "function {nth}: {text}"
+                "{nth} {text}"
             );
         }
     }

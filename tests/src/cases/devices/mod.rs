@@ -22,9 +22,9 @@ pub(super) use cuda::Current;
 
 use syncline::{Device, Inventory};
 
-use crate::case::Stop;
+use crate::case::{Stop, Verdict};
 use crate::workload::Equipped;
-use crate::{Case, Settings, user};
+use crate::{Case, Settings, World, user};
 
 /// The cases of this family; they need the devices of this project.
 #[must_use]
@@ -46,6 +46,14 @@ pub fn cases() -> Vec<Case<Equipped>> {
     #[cfg(feature = "cuda")]
     cases.extend(words::cases());
     cases
+}
+
+/// Skips a pair of devices.
+pub(super) fn one_device_only(world: &World<Equipped>) -> Verdict {
+    match world.is_pair() {
+        true => Stop::skip("it is about one device, and shown there"),
+        false => Ok(()),
+    }
 }
 
 /// Makes an inventory of its own.

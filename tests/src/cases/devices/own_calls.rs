@@ -9,9 +9,10 @@ use std::time::Duration;
 use syncline::backend::Device as _;
 use syncline::{Error, Point, Queue, Recorder, Result, Signal, Submitted};
 
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
 use crate::cases::DELAY;
 use crate::cases::work::unheard;
+use crate::user::{self, Timeline};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -124,6 +125,53 @@ fn submit_raw<'q>(
     Ok(submitted)
 }
 
+/// A queue for the application's own calls, and two timelines.
+struct Scene {
+    own: user::Queue<Equipped>,
+    gate: Timeline<Equipped>,
+    line: Timeline<Equipped>,
+    calls: Calls,
+}
+
+impl Scene {
+    fn new(world: &World<Equipped>, calls: Calls) -> Result<Self, Stop> {
+        Ok(Self {
+            own: world.left_queue("own")?,
+            gate: world.timeline("gate")?,
+            line: world.timeline("line")?,
+            calls,
+        })
+    }
+
+    /// Makes a call, behind the gate or at once, that signals `value`.
+    fn call(&self, is_gated: bool, value: u64, ends: Ends) -> Result<Result<Submitted<'_>>, Stop> {
+        let (gate, signal) = ([self.gate.library().at(1)], [self.line.signal_at(value)]);
+        let waits = if is_gated { &gate[..] } else { &[] };
+        submit_raw(self.own.library(), waits, &signal, &self.calls, ends)
+    }
+
+    /// Makes a call that neither waits nor signals. Skips the host.
+    fn call_alone(&self) -> Verdict {
+        submit_raw(self.own.library(), &[], &[], &self.calls, Ends::Ok)?.map(drop)?;
+        Ok(())
+    }
+
+    /// Checks that a call is refused at once, because it ends like this.
+    fn is_refused(&self, value: u64, ends: Ends) -> Verdict {
+        let refused = unheard(|| self.call(false, value, ends))?;
+        match ends {
+            Ends::InPanic => check_error!(refused, WorkPanicked),
+            _ => check_error!(refused, Error::Work(_) | Error::Native { .. }),
+        }
+        Ok(())
+    }
+
+    fn made(&self, count: usize) -> Verdict {
+        check_eq!(self.calls.count(), count);
+        Ok(())
+    }
+}
+
 /// The call is not made before its wait is pending, and signals in the queue's order.
 fn held_and_ordered(world: &World<Equipped>) -> Verdict {
     order_of(world, Calls::default())
@@ -153,65 +201,48 @@ fn newer_call(world: &World<Equipped>) -> Verdict {
 }
 
 fn order_of(world: &World<Equipped>, calls: Calls) -> Verdict {
-    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
-    let (own, other) = (world.left_queue("own")?, world.right_queue("other")?);
-    let queue = own.library();
-    let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
-    let own_submission = submit_raw(queue, &gate_1, &signal, &calls, Ends::Ok)??;
-    let waiting = other.submit(&[line.at(2)], |_| Ok(()), &[line.signal_at(3)])?;
-    check!(own_submission.is_held(), "it is not held");
-    check!(calls.count() == 0, "the call was made before its wait");
-    gate.signal(1)?;
+    let scene = Scene::new(world, calls)?;
+    let (own, line, other) = (&scene.own, &scene.line, world.right_queue("other")?);
+    let own_submission = scene.call(true, 2, Ends::Ok)??;
+    let waiting = other.submit_empty(&[line.at(2)], &[line.signal_at(3)])?;
+    check!(own_submission.is_held());
+    scene.made(0)?;
+    scene.gate.signal(1)?;
     line.at(3).wait(patience())?;
     waiting.end().wait(patience())?;
-    check!(calls.count() == 1, "{} calls were made", calls.count());
-    // The queue goes on, and an own call needs neither waits nor signals.
-    submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
-    own.submit(&[], |_| Ok(()), &[line.signal_at(4)])?;
+    scene.made(1)?;
+    // The queue goes on.
+    scene.call_alone()?;
+    own.signal(line, 4)?;
     line.at(4).wait(patience())?;
     own.idle(patience())?;
-    check!(calls.count() == 2, "{} calls were made", calls.count());
-    Ok(())
+    scene.made(2)
 }
 
 /// An error of the call is the error of the submission, or the failure of its timelines.
 fn rejected(world: &World<Equipped>) -> Verdict {
-    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
-    let own = world.left_queue("own")?;
-    let (calls, queue) = (Calls::default(), own.library());
-    let signal = [line.library().signal_at(1)];
-    let refused = submit_raw(queue, &[], &signal, &calls, Ends::InError)?;
-    check_error!(refused, Error::Work(_) | Error::Native { .. });
-    let refused = unheard(|| submit_raw(queue, &[], &signal, &calls, Ends::InPanic))?;
-    check_error!(refused, Error::WorkPanicked { .. });
+    let scene = Scene::new(world, Calls::default())?;
+    scene.is_refused(1, Ends::InError)?;
+    scene.is_refused(1, Ends::InPanic)?;
     // The claim is withdrawn, and the queue is usable.
-    submit_raw(queue, &[], &signal, &calls, Ends::Ok)??;
-    line.at(1).wait(patience())?;
-    let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(2)]);
-    submit_raw(queue, &gate_1, &signal, &calls, Ends::InError)??;
-    gate.signal(1)?;
-    check_error!(line.at(2).wait(patience()), Error::Failed { .. });
-    own.idle(patience())?;
-    check!(calls.count() == 4, "{} calls were made", calls.count());
-    Ok(())
+    scene.call(false, 1, Ends::Ok)??;
+    scene.line.at(1).wait(patience())?;
+    scene.call(true, 2, Ends::InError)??;
+    scene.gate.signal(1)?;
+    check_error!(scene.line.at(2).wait(patience()), Failed);
+    scene.own.idle(patience())?;
+    scene.made(4)
 }
 
 /// The call of a skipped submission is never made.
 fn skipped(world: &World<Equipped>) -> Verdict {
-    let (gate, line) = (world.timeline("gate")?, world.timeline("line")?);
-    let own = world.left_queue("own")?;
-    let (calls, queue) = (Calls::default(), own.library());
-    let (gate_1, signal) = ([gate.library().at(1)], [line.library().signal_at(1)]);
-    let submitted = submit_raw(queue, &gate_1, &signal, &calls, Ends::Ok)??;
-    gate.fail(Error::work("no frame"));
-    check_error!(line.at(1).wait(patience()), Error::Failed { .. });
-    check_error!(submitted.wait_submitted(patience()), Error::Skipped { .. });
-    own.idle(patience())?;
-    check!(
-        calls.count() == 0,
-        "the call of a skipped submission was made"
-    );
-    Ok(())
+    let scene = Scene::new(world, Calls::default())?;
+    let submitted = scene.call(true, 1, Ends::Ok)??;
+    scene.gate.fail(Error::work("no frame"));
+    check_error!(scene.line.at(1).wait(patience()), Failed);
+    check_error!(submitted.wait_submitted(patience()), Skipped);
+    scene.own.idle(patience())?;
+    scene.made(0)
 }
 
 /// The signals of an own call have times, in the order of the submissions.
@@ -227,8 +258,7 @@ fn timed(world: &World<Equipped>) -> Verdict {
     let own = world.left_queue("own")?;
     let calls = Calls::default();
     for value in 1..=3 {
-        let signals = [line.signal_at(value)];
-        let waits = [line.at(value - 1)];
+        let (waits, signals) = ([line.at(value - 1)], [line.signal_at(value)]);
         match submit_raw(own.library(), &waits, &signals, &calls, Ends::Ok)? {
             Err(Error::Unsupported { .. }) => return Stop::skip("the queue writes no times"),
             submitted => submitted?,
@@ -236,11 +266,8 @@ fn timed(world: &World<Equipped>) -> Verdict {
     }
     line.at(3).wait(patience())?;
     let time = |value| Ok::<_, Error>(line.at(value).time()?.nanoseconds());
-    let (first, second, third) = (time(1)?, time(2)?, time(3)?);
-    check!(
-        first <= second && second <= third,
-        "the times are {first}, {second} and {third}"
-    );
+    let times = [time(1)?, time(2)?, time(3)?];
+    check!(times.is_sorted(), "{times:?}");
     own.idle(patience())?;
     Ok(())
 }
@@ -252,29 +279,25 @@ fn timed(world: &World<Equipped>) -> Verdict {
 fn traced(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u64 = 8;
     const TIME: Duration = Duration::from_micros(1);
-    let (line, own) = (world.timeline("line")?, world.left_queue("own")?);
-    let (calls, queue) = (Calls::default(), own.library());
-    // Skips the host before anything else.
-    submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
+    let scene = Scene::new(world, Calls::default())?;
+    let (own, line) = (&scene.own, &scene.line);
+    scene.call_alone()?;
     let trace = syncline::trace::Trace::new();
-    match trace.follow(queue) {
+    match trace.follow(own.library()) {
         Err(Error::Unsupported { .. }) => return Stop::skip("the queue cannot be traced"),
         followed => followed?,
     }
-    for round in 0..ROUNDS {
-        let busy = world.left.clone();
-        own.submit(&[], move |recorder| busy.busy(recorder, DELAY), &[])?;
-        let signal = [line.library().signal_at(round + 1)];
-        if round % 2 == 0 {
-            let refused = submit_raw(queue, &[], &signal, &calls, Ends::InError)?;
-            check_error!(refused, Error::Work(_) | Error::Native { .. });
+    for round in 1..=ROUNDS {
+        own.busy(DELAY, &[])?;
+        let ends = if round % 2 == 0 {
+            Ends::InPanic
         } else {
-            let refused = unheard(|| submit_raw(queue, &[], &signal, &calls, Ends::InPanic))?;
-            check_error!(refused, Error::WorkPanicked { .. });
-        }
-        own.submit(&[], |_| Ok(()), &[line.signal_at(round + 1)])?;
+            Ends::InError
+        };
+        scene.is_refused(round, ends)?;
+        own.signal(line, round)?;
         // After a call that succeeds, no part of the next submission is taken for submitted.
-        submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
+        scene.call_alone()?;
         let busy = world.left.clone();
         let fails = move |recorder: &mut Recorder<'_>| {
             busy.busy(recorder, TIME)?;
@@ -286,49 +309,40 @@ fn traced(world: &World<Equipped>) -> Verdict {
     own.idle(patience())?;
     // All command buffers are recorded again.
     for _ in 0..10 * ROUNDS {
-        let busy = world.left.clone();
-        own.submit(&[], move |recorder| busy.busy(recorder, TIME), &[])?;
+        own.busy(TIME, &[])?;
     }
     own.idle(patience())?;
-    let recorded = trace.finish(patience());
-    let count: usize = recorded
-        .tracks
-        .iter()
-        .map(|track| track.submissions.len())
-        .sum();
-    check!(count > 0, "the trace has no submission");
+    let tracks = trace.finish(patience()).tracks;
+    check!(tracks.iter().any(|track| !track.submissions.is_empty()));
     Ok(())
 }
 
 /// What a call keeps lives until the device has finished, and goes if the call fails.
 fn keeps(world: &World<Equipped>) -> Verdict {
-    let (line, own) = (world.timeline("line")?, world.left_queue("own")?);
-    let queue = own.library();
     let object = Arc::new(());
-    let calls = Calls {
-        kept: Some(object.clone()),
-        ..Calls::default()
-    };
+    let kept = Some(object.clone());
+    let scene = Scene::new(
+        world,
+        Calls {
+            kept,
+            ..Calls::default()
+        },
+    )?;
     let owners = || Arc::strong_count(&object) - 2;
-    // Skips the host before anything else.
-    submit_raw(queue, &[], &[], &calls, Ends::Ok)??;
-    own.idle(patience())?;
-    check!(owners() == 0, "a finished submission keeps its object");
+    scene.call_alone()?;
+    scene.own.idle(patience())?;
+    check_eq!(owners(), 0);
     let stall = world.left.stall()?;
-    let latch = stall.latch();
-    own.submit(&[], move |recorder| latch.block(recorder), &[])?;
-    let signal = [line.library().signal_at(1)];
-    submit_raw(queue, &[], &signal, &calls, Ends::Ok)??;
-    own.settle(patience())?;
-    check!(calls.count() == 2, "{} calls were made", calls.count());
-    check!(owners() == 1, "its object is gone before it has finished");
+    scene.own.block(&stall)?;
+    scene.call(false, 1, Ends::Ok)??;
+    scene.own.settle(patience())?;
+    scene.made(2)?;
+    check_eq!(owners(), 1);
     stall.release()?;
-    own.idle(patience())?;
-    check!(owners() == 0, "a finished submission keeps its object");
-    let signal = [line.library().signal_at(2)];
-    let refused = submit_raw(queue, &[], &signal, &calls, Ends::InError)?;
-    check_error!(refused, Error::Work(_) | Error::Native { .. });
-    own.idle(patience())?;
-    check!(owners() == 0, "a refused submission keeps its object");
+    scene.own.idle(patience())?;
+    check_eq!(owners(), 0);
+    scene.is_refused(2, Ends::InError)?;
+    scene.own.idle(patience())?;
+    check_eq!(owners(), 0);
     Ok(())
 }

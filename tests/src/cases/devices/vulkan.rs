@@ -4,19 +4,19 @@
 
 #![allow(unsafe_code, reason = "an application's own handles are raw")]
 
+use std::any::Any;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::vulkan::ash::vk;
-use syncline::vulkan::{BinarySemaphore, Device};
+use syncline::vulkan::{AdoptInfo, BinarySemaphore, Device, QueueGuard};
 use syncline::{Error, QueueKind, Recorder, Timeline, info::Uuid};
 
-use super::adopted::{PanicsInDrop, held_record, let_go};
+use super::adopted::{PanicsInDrop, kept, raw_object_agrees};
 use crate::blocked::join;
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::cases::{DELAY, WORDS};
-use crate::user::Queue;
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::{DELAY, WORDS, filled, let_go, several};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -48,15 +48,9 @@ impl OwnFence {
         // SAFETY: the fence is live, and at most one submission uses it.
         unsafe {
             let waited = self.device.raw().wait_for_fences(&[self.raw], true, limit);
-            match waited {
-                Ok(()) => {}
-                Err(vk::Result::TIMEOUT) => return Stop::fail("the fence was never signalled"),
-                Err(code) => return Err(Error::work(code).into()),
-            }
-            self.device
-                .raw()
-                .reset_fences(&[self.raw])
-                .map_err(Error::work)?;
+            waited.map_err(Error::work)?;
+            let reset = self.device.raw().reset_fences(&[self.raw]);
+            reset.map_err(Error::work)?;
         }
         Ok(())
     }
@@ -84,55 +78,32 @@ fn ride_along(world: &World<Equipped>) -> Verdict {
     const LINKS: usize = 32;
     let device = vulkan_device(world)?;
     for count in [1, 4] {
-        let queues = (0..count)
-            .map(|_| world.left_queue("linked"))
-            .collect::<syncline::Result<Vec<_>>>()?;
-        let links = (0..LINKS)
-            .map(|_| device.binary_semaphore("link"))
-            .collect::<syncline::Result<Vec<_>>>()?;
-        let buffers = (0..=LINKS)
-            .map(|_| world.left.buffer(WORDS))
-            .collect::<syncline::Result<Vec<_>>>()?;
+        let queues = several(count, |_| world.left_queue("linked"))?;
+        let links = several(LINKS, |_| device.binary_semaphore("link"))?;
+        let buffers = several(LINKS + 1, |_| world.left.buffer(WORDS))?;
         let fence = OwnFence::new(device)?;
         for word in [1, 2] {
-            let (busy, to) = (world.left.clone(), buffers[0].clone());
-            let first = links[0].clone();
-            queues[0].submit(
-                &[],
-                move |recorder| {
-                    busy.busy(recorder, DELAY)?;
-                    Equipped::fill(recorder, &to, word)?;
-                    carry(recorder, None, Some(&first), vk::Fence::null())
-                },
-                &[],
-            )?;
+            let (busy, to, first) = (world.left.clone(), buffers[0].clone(), links[0].clone());
+            let work = move |recorder: &mut Recorder<'_>| {
+                busy.busy(recorder, DELAY)?;
+                Equipped::fill(recorder, &to, word)?;
+                carry(recorder, None, Some(&first), vk::Fence::null())
+            };
+            queues[0].submit(&[], work, &[])?;
             for link in 0..LINKS {
                 let (from, to) = (buffers[link].clone(), buffers[link + 1].clone());
                 let (before, after) = (links[link].clone(), links.get(link + 1).cloned());
                 // The last submission signals the fence instead.
-                let own = if after.is_none() {
-                    fence.raw
-                } else {
-                    vk::Fence::null()
+                let own = after.as_ref().map_or(fence.raw, |_| vk::Fence::null());
+                let work = move |recorder: &mut Recorder<'_>| {
+                    Equipped::copy(recorder, &from, &to)?;
+                    carry(recorder, Some(&before), after.as_ref(), own)
                 };
-                let queue: &Queue<Equipped> = &queues[(link + 1) % count];
-                let submitted = queue.submit(
-                    &[],
-                    move |recorder| {
-                        Equipped::copy(recorder, &from, &to)?;
-                        carry(recorder, Some(&before), after.as_ref(), own)
-                    },
-                    &[],
-                )?;
-                check!(!submitted.is_held(), "a submission without waits is held");
+                let submitted = queues[(link + 1) % count].submit(&[], work, &[])?;
+                check!(!submitted.is_held());
             }
             fence.wait()?;
-            let words = Equipped::read(&buffers[LINKS]);
-            let wrong = words.iter().filter(|&&found| found != word).count();
-            check!(
-                wrong == 0,
-                "{wrong} words are wrong at the end of {LINKS} links"
-            );
+            filled::<Equipped>(&buffers[LINKS], word, "the end of the chain")?;
         }
         for queue in &queues {
             queue.idle(patience())?;
@@ -167,40 +138,12 @@ fn carry(
     Ok(())
 }
 
-/// Returns the semaphore of a fence, for the application's own submissions.
 pub(super) fn no_raw_event(world: &World<Equipped>, device: &Device) -> Verdict {
-    let (hold, still) = (world.timeline("hold")?, world.left.stall()?);
-    let (queue, fence) = held_record(world, &hold, &still)?;
-    let mark = fence.point()?;
-    let point = mark.point().library();
-    check_error!(
-        device.semaphore(point),
-        Error::NotPending { value, .. } if value == point.value()
-    );
-    // The same for a point that is not claimed.
-    let line = world.left.timeline("line")?;
-    check_error!(
-        device.semaphore(line.at(1).library()),
-        Error::NotPending { .. }
-    );
-    hold.signal(1)?;
-    queue.settle(patience())?;
-    let raw = device.semaphore(point)?;
-    let seen = counter(device, raw)?;
-    check!(
-        seen < point.value() && !fence.is_complete()?,
-        "the device stands still before {}, and its semaphore is at {seen}",
-        point.value()
-    );
-    still.release()?;
-    fence.wait(patience())?;
-    let seen = counter(device, raw)?;
-    check!(
-        seen >= point.value(),
-        "the fence is complete, and its semaphore only at {seen}"
-    );
-    queue.idle(patience())?;
-    Ok(())
+    raw_object_agrees(
+        world,
+        |point| device.semaphore(point),
+        |raw, point| Ok(counter(device, *raw)? >= point.value()),
+    )
 }
 
 /// Reads a semaphore as the application does.
@@ -216,11 +159,7 @@ pub(super) fn application_makes(
 ) -> syncline::Result<vk::Semaphore> {
     let mut kind = vk::SemaphoreTypeCreateInfo::default()
         .semaphore_type(kind)
-        .initial_value(if kind == vk::SemaphoreType::TIMELINE {
-            5
-        } else {
-            0
-        });
+        .initial_value(5 * u64::from(kind == vk::SemaphoreType::TIMELINE));
     let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
     // SAFETY: a live device, which has timeline semaphores.
     unsafe { device.raw().create_semaphore(&info, None) }.map_err(Error::work)
@@ -238,12 +177,8 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
         // SAFETY: just created, and signalled only through the timeline. Destroyed below, or given.
         let (port, value) = unsafe { device.adopt_semaphore(raw, given) }?;
         check!(value == 5, "a semaphore at 5 is adopted at {value}");
-        let mut port = Some(port);
-        let line = Timeline::new("theirs", value, |_| Ok(port.take().into_iter().collect()))?;
-        check!(
-            device.semaphore_of(&line)? == raw,
-            "another semaphore is given back than was adopted"
-        );
+        let line = Timeline::new("theirs", value, |_| Ok([port].into_iter().collect()))?;
+        check_eq!(device.semaphore_of(&line)?, raw);
         let line = world.left.own(line);
         queue.submit(&[line.at(5)], |_| Ok(()), &[line.signal_at(6)])?;
         line.at(6).wait(patience())?;
@@ -265,11 +200,8 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
         let raw = application_makes(device, vk::SemaphoreType::BINARY)?;
         // SAFETY: just created. Destroyed below, or given.
         let binary = unsafe { device.adopt_binary(raw, given, "theirs") };
-        check!(
-            binary.raw() == raw,
-            "another semaphore is given back than was adopted"
-        );
-        check_error!(binary.export(), Error::Unsupported { .. });
+        check_eq!(binary.raw(), raw);
+        check_error!(binary.export(), Unsupported);
         for _ in 0..2 {
             let signals = binary.clone();
             let work = move |recorder: &mut Recorder<'_>| {
@@ -291,13 +223,13 @@ fn semaphores(world: &World<Equipped>) -> Verdict {
     Ok(())
 }
 
-/// The owner of an adopted device is dropped with the last object made of it, and not before.
-pub(super) fn owners(device: &Device) -> Verdict {
-    let lender = device.queue(QueueKind::Compute, "owner")?;
-    let guard = lender.lock()?;
-    let owner = Arc::new(PanicsInDrop::new(device.clone()));
-    let alive = Arc::downgrade(&owner);
-    let info = syncline::vulkan::AdoptInfo {
+/// Adopts a device with the queue that `guard` locks.
+pub(super) fn adopt(
+    device: &Device,
+    guard: &QueueGuard,
+    owner: Arc<dyn Any + Send + Sync>,
+) -> syncline::Result<Device> {
+    let info = AdoptInfo {
         entry: device.entry().clone(),
         instance: device.instance().clone(),
         physical: device.physical(),
@@ -307,17 +239,20 @@ pub(super) fn owners(device: &Device) -> Verdict {
         enabled: device.enabled(),
     };
     // SAFETY: the owner keeps the device. Both devices share the lock of the queue.
-    let adopted = unsafe { Device::adopt(info) }?;
+    unsafe { Device::adopt(info) }
+}
+
+/// The owner of an adopted device is dropped with the last object made of it, and not before.
+pub(super) fn owners(device: &Device) -> Verdict {
+    let lender = device.queue(QueueKind::Compute, "owner")?;
+    let guard = lender.lock()?;
+    let owner = Arc::new(PanicsInDrop::new(device.clone()));
+    let alive = Arc::downgrade(&owner);
+    let adopted = adopt(device, &guard, owner)?;
     let queue = adopted.queue_of_family(guard.family(), "adopted")?;
     drop(guard);
     let (line, fence) = (adopted.timeline("line")?, adopted.fence("fence"));
-    let kept = |after: &str| -> Verdict {
-        check!(
-            alive.strong_count() > 0,
-            "the owner is gone after {after}, and the device still in use"
-        );
-        Ok(())
-    };
+    let kept = |after| kept(&alive, after);
     drop(adopted);
     kept("the device's own handle")?;
     queue.submit(&[], |_| Ok(()), &[line.signal_at(1)])?;
@@ -331,7 +266,7 @@ pub(super) fn owners(device: &Device) -> Verdict {
     drop(fence);
     kept("a fence")?;
     drop(line);
-    let_go(&alive, "an adopted device")?;
+    let_go(&alive)?;
     lender
         .submit(&[], |_| Ok(()), &[])?
         .end()
@@ -353,10 +288,8 @@ fn guards(world: &World<Equipped>) -> Verdict {
             let guard = one.lock()?;
             // SAFETY: the queue is locked, and the empty submission uses no objects.
             unsafe {
-                let nothing = [vk::SubmitInfo::default()];
-                device
-                    .raw()
-                    .queue_submit(guard.raw(), &nothing, vk::Fence::null())
+                let (raw, nothing) = (device.raw(), [vk::SubmitInfo::default()]);
+                raw.queue_submit(guard.raw(), &nothing, vk::Fence::null())
             }
             .map_err(Error::work)?;
         }
@@ -410,23 +343,11 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     }
     let kind = all.properties.device_type;
     let info = device.info();
-    check!(
-        info.software == (kind == vk::PhysicalDeviceType::CPU),
-        "software: {}, and its type is {kind:?}",
-        info.software
-    );
-    check!(
-        info.uuid == Some(Uuid(id.device_uuid)) && info.driver_uuid == Some(Uuid(id.driver_uuid)),
-        "the UUIDs are {:?} and {:?}",
-        info.uuid,
-        info.driver_uuid
-    );
+    check_eq!(info.software, (kind == vk::PhysicalDeviceType::CPU));
+    check_eq!(info.uuid, Some(Uuid(id.device_uuid)));
+    check_eq!(info.driver_uuid, Some(Uuid(id.driver_uuid)));
     let luid = (id.device_luid_valid == vk::TRUE).then_some(id.device_luid);
-    check!(
-        info.luid == luid,
-        "the LUID is {:?}, not {luid:?}",
-        info.luid
-    );
+    check_eq!(info.luid, luid);
     let can = &info.capabilities;
     // SAFETY: as above.
     let offered = unsafe {
@@ -437,24 +358,12 @@ pub(super) fn as_driver(device: &Device) -> Verdict {
     let joins = |offered: &vk::ExtensionProperties| {
         offered.extension_name_as_c_str() == Ok(c"VK_NV_external_compute_queue")
     };
-    check!(
-        can.cuda_in_graphics == offered.iter().any(joins),
-        "CUDA in graphics: {}",
-        can.cuda_in_graphics
+    check_eq!(can.cuda_in_graphics, offered.iter().any(joins));
+    check_eq!(
+        can.max_value_difference,
+        timelines.max_timeline_semaphore_value_difference
     );
-    check!(
-        can.max_value_difference == timelines.max_timeline_semaphore_value_difference,
-        "values may differ by {}",
-        can.max_value_difference
-    );
-    check!(
-        can.calibrated_clock == device.enabled().calibrated_timestamps
-            && !can.stream_memory_ops
-            && !can.stream_memory_flush,
-        "calibrated: {}, memory operations: {}, flush: {}",
-        can.calibrated_clock,
-        can.stream_memory_ops,
-        can.stream_memory_flush
-    );
+    check_eq!(can.calibrated_clock, device.enabled().calibrated_timestamps);
+    check!(!can.stream_memory_ops && !can.stream_memory_flush);
     Ok(())
 }

@@ -15,11 +15,12 @@ use syncline::cuda::{Buffer, Device, Function, Queue, Recorder, Word};
 use syncline::error::ErrorKind;
 use syncline::{Error, Point, QueueKind, Timeline};
 
+use super::adopted::corrupted;
 use super::cuda::{Current, cuda_device, ok, own_context};
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::cases::DELAY;
+use crate::case::{Stop, Verdict, check, check_eq, check_error, equipped_cases};
+use crate::cases::{DELAY, until};
 use crate::forked::in_child;
-use crate::user::Latch;
+use crate::user::{Latch, Stall};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -100,6 +101,8 @@ impl Drop for Registered {
 struct Subject<'w> {
     device: &'w Device,
     line: Timeline,
+    /// Set when the owner of the word is dropped.
+    dropped: Arc<AtomicBool>,
     address: u64,
     memory: Memory,
     put: Function,
@@ -173,15 +176,17 @@ impl<'w> Subject<'w> {
             Bits::Few => (Word::Bits32(address), module.function(c"put_32")?),
             Bits::Many => (Word::Bits64(address), module.function(c"put")?),
         };
+        let dropped = Arc::<AtomicBool>::default();
         let owner = Arc::new(Kept {
             _memory: memory.clone(),
-            dropped: Arc::default(),
+            dropped: dropped.clone(),
         });
         // SAFETY: the owner keeps the memory. Only promised values are written.
         let line = unsafe { device.adopt_word(word, reached, Some(owner), "word") }?;
         Ok(Self {
             device,
             line,
+            dropped,
             address,
             memory,
             put,
@@ -230,6 +235,23 @@ impl<'w> Subject<'w> {
         Ok(())
     }
 
+    /// Promises a value that a kernel writes once `still` is released.
+    fn write_later(&self, queue: &Queue, still: &Stall<Equipped>, write: (u32, u64)) -> Verdict {
+        let latch = Some(still.latch());
+        self.promise(write.1, || self.write_by_kernel(queue, &[], latch, write))
+    }
+
+    /// Promises a value that a kernel writes.
+    fn write_now(&self, queue: &Queue, waits: &[Point<'_>], write: (u32, u64)) -> Verdict {
+        self.promise(write.1, || self.write_by_kernel(queue, waits, None, write))
+    }
+
+    /// Checks what the memory shows at the word.
+    fn shows(&self, value: u64) -> Verdict {
+        check_eq!(self.memory.read()?, value);
+        Ok(())
+    }
+
     /// Copies the data beside the word behind `waits`.
     fn copy(&self, queue: &Queue, waits: &[Point<'_>], to: &Buffer) -> Verdict {
         let Memory::Made(buffer) = &self.memory else {
@@ -275,39 +297,22 @@ fn kernel_writes(world: &World<Equipped>) -> Verdict {
         );
         let still = world.left.stall()?;
         subject.copy(&reader, &[subject.line.at(6)], &copy)?;
-        check!(
-            reader.held().count == 1,
-            "{which:?}: a wait went to a stream before its value was promised"
-        );
-        subject.promise(6, || {
-            subject.write_by_kernel(&writer, &[], Some(still.latch()), (7, 6))
-        })?;
-        check!(
-            reader.held().count == 0,
-            "{which:?}: a wait for a promised value is held"
-        );
+        check_eq!(reader.held().count, 1, "{which:?}");
+        subject.write_later(&writer, &still, (7, 6))?;
+        check_eq!(reader.held().count, 0, "{which:?}");
         check!(
             !subject.line.at(6).is_reached()? && subject.line.value()? == 5,
-            "{which:?}: 6 is reached before the kernel has written it"
+            "{which:?}"
         );
         subject.copy(&other, &[], &early)?;
         other.idle(patience())?;
         check!(data(&early)? != 7, "{which:?}: the kernel did not stall");
-        match reader.idle(DELAY) {
-            Err(Error::TimedOut { .. }) => {}
-            other => {
-                other?;
-                return Stop::fail(format!(
-                    "{which:?}: a stream went on before the word was written"
-                ));
-            }
-        }
+        check_error!(reader.idle(DELAY), TimedOut);
         still.release()?;
         subject.line.at(6).wait(patience())?;
-        check!(subject.line.value()? == 6, "{which:?}: another value came");
+        check_eq!(subject.line.value()?, 6, "{which:?}");
         reader.idle(patience())?;
-        let found = data(&copy)?;
-        check!(found == 7, "{which:?}: the waiting stream found {found}");
+        check_eq!(data(&copy)?, 7, "{which:?}");
         writer.idle(patience())?;
     }
     Ok(())
@@ -321,13 +326,11 @@ fn wraps(world: &World<Equipped>) -> Verdict {
         let (writer, reader) = (subject.queue("writer")?, subject.queue("reader")?);
         let still = world.left.stall()?;
         // From the last value but one past zero, in one step.
-        subject.promise(BEFORE + 3, || {
-            subject.write_by_kernel(&writer, &[], Some(still.latch()), (7, BEFORE + 3))
-        })?;
+        subject.write_later(&writer, &still, (7, BEFORE + 3))?;
         for value in [BEFORE + 1, BEFORE + 2, BEFORE + 3] {
             reader.submit(&[subject.line.at(value)], |_| Ok(()), &[])?;
         }
-        check_error!(reader.idle(DELAY), Error::TimedOut { .. });
+        check_error!(reader.idle(DELAY), TimedOut);
         still.release()?;
         subject.line.at(BEFORE + 3).wait(patience())?;
         let idle = reader.idle(patience());
@@ -340,15 +343,14 @@ fn wraps(world: &World<Equipped>) -> Verdict {
         check!(value == BEFORE + 3, "{place:?}: the value is {value:#x}");
         reader.submit(&[], |_| Ok(()), &[subject.line.signal_at(BEFORE + 4)])?;
         subject.line.at(BEFORE + 4).wait(patience())?;
-        let shown = subject.memory.read()?;
-        check!(shown == 2, "{place:?}: the word shows {shown:#x}");
+        subject.shows(2)?;
         // A stream compares the signed difference.
         let far = BEFORE + 4 + (1 << 31);
         check_error!(
             reader.submit(&[subject.line.at(far)], |_| Ok(()), &[]),
-            Error::ValueOutOfRange { .. }
+            ValueOutOfRange
         );
-        check_error!(subject.line.claim(far), Error::ValueOutOfRange { .. });
+        check_error!(subject.line.claim(far), ValueOutOfRange);
         drop(subject.line.claim(far - 1)?);
         writer.idle(patience())?;
     }
@@ -372,9 +374,7 @@ fn in_turn(world: &World<Equipped>) -> Verdict {
             // Held if the streams have taken many commands. The promise comes after it.
             subject.line.at(before).wait_pending(patience())?;
             let waits = [subject.line.at(before)];
-            subject.promise(written, || {
-                subject.write_by_kernel(&theirs, &waits, None, (7 + round as u32, written))
-            })?;
+            subject.write_now(&theirs, &waits, (7 + round as u32, written))?;
             let wait = [subject.line.at(written)];
             let copy = subject.device.host_buffer(4)?;
             subject.copy(&ours, &wait, &copy)?;
@@ -382,16 +382,10 @@ fn in_turn(world: &World<Equipped>) -> Verdict {
             ours.submit(&[], |_| Ok(()), &[subject.line.signal_at(written + 1)])?;
         }
         subject.line.at(2 * ROUNDS).wait(patience())?;
-        for (round, copy) in copies.iter().enumerate() {
-            let found = data(copy)?;
-            let written = 7 + round as u32;
-            check!(
-                found == written,
-                "{which:?}, round {round}: the data is {found}, not {written}"
-            );
+        for (written, copy) in (7..).zip(&copies) {
+            check_eq!(data(copy)?, written, "{which:?}");
         }
-        let shown = subject.memory.read()?;
-        check!(shown == 2 * ROUNDS, "{which:?}: the word shows {shown}");
+        subject.shows(2 * ROUNDS)?;
         theirs.idle(patience())?;
     }
     Ok(())
@@ -405,14 +399,11 @@ fn crowd(world: &World<Equipped>) -> Verdict {
     let queues = queues.collect::<Result<Vec<_>, _>>()?;
     for queue in &queues {
         queue.submit(&[subject.line.at(1)], |_| Ok(()), &[])?;
-        check!(
-            queue.held().count == 1,
-            "a wait was let go before its signal"
-        );
+        check_eq!(queue.held().count, 1);
     }
     // The last queue has the kernel. Its stream may share a connection with any other.
     let writer = subject.queue("writer")?;
-    subject.promise(1, || subject.write_by_kernel(&writer, &[], None, (7, 1)))?;
+    subject.write_now(&writer, &[], (7, 1))?;
     for queue in &queues {
         queue.idle(patience())?;
     }
@@ -433,46 +424,34 @@ fn host_writes(world: &World<Equipped>) -> Verdict {
         let queue = subject.queue("queue")?;
         let end = queue.submit(&[subject.line.at(1)], |_| Ok(()), &[])?.end();
         subject.promise(1, || Ok(()))?;
-        check!(!subject.line.at(1).is_reached()?, "{which:?}: 1 came early");
-        check!(
-            queue.held().count == 0,
-            "{which:?}: a promised wait is held"
-        );
-        check_error!(queue.idle(DELAY), Error::TimedOut { .. });
+        check!(!subject.line.at(1).is_reached()?, "{which:?}");
+        check_eq!(queue.held().count, 0, "{which:?}");
+        check_error!(queue.idle(DELAY), TimedOut);
         let waited = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| subject.line.at(1).wait(patience()));
             std::thread::sleep(DELAY / 10);
-            let written = subject.memory.write(1);
-            (waiting.join(), written)
+            (subject.memory.write(1), waiting.join())
         });
         check!(
-            matches!(waited, (Ok(Ok(())), Ok(()))),
-            "{which:?}: a wait of the host for a written value is {waited:?}"
+            matches!(waited, (Ok(()), Ok(Ok(())))),
+            "{which:?} {waited:?}"
         );
         end.wait(patience())?;
         subject.line.signal(2)?;
-        let shown = subject.memory.read()?;
-        check!(
-            shown == 2,
-            "{which:?}: after a signal the word shows {shown}"
-        );
-        queue.submit(
-            &[subject.line.at(2)],
-            |_| Ok(()),
-            &[subject.line.signal_at(3)],
-        )?;
+        subject.shows(2)?;
+        let signals = [subject.line.signal_at(3)];
+        queue.submit(&[subject.line.at(2)], |_| Ok(()), &signals)?;
         subject.line.at(3).wait(patience())?;
-        let shown = subject.memory.read()?;
-        check!(shown == 3, "{which:?}: a stream left {shown}");
+        subject.shows(3)?;
     }
     // The host cannot write device memory. It says so before anything changes.
     let subject = Subject::new(world, (Place::Device, Bits::Many), 0)?;
-    check_error!(subject.line.signal(1), Error::Unsupported { .. });
+    check_error!(subject.line.signal(1), Unsupported);
     let worker = syncline::host::Device::new();
     let worker = worker.queue(QueueKind::Compute, "worker")?;
     check_error!(
         worker.submit(&[], |_| Ok(()), &[subject.line.signal_at(1)]),
-        Error::Unsupported { .. }
+        Unsupported
     );
     let queue = subject.queue("queue")?;
     queue.submit(&[], |_| Ok(()), &[subject.line.signal_at(1)])?;
@@ -510,35 +489,18 @@ fn refused(world: &World<Equipped>) -> Verdict {
             not_registered,
         ),
     ] {
-        match adopt(word, 0) {
-            Err(error @ Error::Unsupported { .. }) => {
-                let text = error.to_string();
-                check!(
-                    text.contains(reason) && text.contains("-bit word at 0x"),
-                    "{word:?} is refused with {text}"
-                );
-            }
-            Err(error) => return Stop::fail(format!("{word:?} is refused with {error}")),
-            Ok(_) => return Stop::fail(format!("{word:?} became a timeline")),
-        }
+        let refused = adopt(word, 0).map_err(|error| error.to_string());
+        let is_told = |text: &String| text.contains(reason) && text.contains("-bit word at 0x");
+        check!(refused.as_ref().is_err_and(is_told), "{word:?} {refused:?}");
     }
-    check_error!(
-        adopt(Word::Bits64(theirs.pointer()), 0),
-        Error::WrongDevice { .. }
-    );
-    if device
-        .info()
-        .capabilities
-        .exports
-        .contains(&syncline::handle::HandleKind::MemoryOpaqueFd)
-    {
+    check_error!(adopt(Word::Bits64(theirs.pointer()), 0), WrongDevice);
+    let exports = &device.info().capabilities.exports;
+    if exports.contains(&syncline::handle::HandleKind::MemoryOpaqueFd) {
         let (shared, _handle) = device.export_buffer(64)?;
-        match adopt(Word::Bits64(shared.pointer() + 8), 0) {
-            Err(Error::Unsupported { reason, .. }) if reason.contains("another API") => {}
-            other => {
-                return Stop::fail(format!("a word that another API has, too, is {other:?}"));
-            }
-        }
+        check_error!(
+            adopt(Word::Bits64(shared.pointer() + 8), 0),
+            Error::Unsupported { reason, .. } if reason.contains("another API")
+        );
     }
     pinned.write_words(&[5; 16])?;
     check_error!(
@@ -551,11 +513,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
     );
     // A word that is further counts as reached.
     let line = adopt(Word::Bits32(at), 3)?;
-    check!(
-        line.value()? == 5,
-        "a word at 5 has the value {:?}",
-        line.value()
-    );
+    check_eq!(line.value()?, 5);
     drop((theirs, elsewhere));
     Ok(())
 }
@@ -568,17 +526,8 @@ fn falls(world: &World<Equipped>) -> Verdict {
         subject.memory.write(7)?;
         subject.line.at(7).wait(patience())?;
         subject.memory.write(4)?;
-        match subject.line.at(9).wait(patience()) {
-            Err(error) if error.kind() == ErrorKind::Failed => {
-                let root = error.root();
-                check!(
-                    matches!(root, Error::Corrupted { found: 4, .. }),
-                    "a word that has fallen: {root}"
-                );
-            }
-            other => return Stop::fail(format!("a word that has fallen: {other:?}")),
-        }
-        check!(subject.line.frozen_value() == 7, "it is not at 7 any more");
+        corrupted(subject.line.at(9).wait(patience()), 4)?;
+        check_eq!(subject.line.frozen_value(), 7);
     }
     Ok(())
 }
@@ -594,9 +543,7 @@ fn forked(world: &World<Equipped>) -> Verdict {
             made(&subject)?.queue("reader")?,
         );
         let still = world.left.stall()?;
-        made(&subject)?.promise(1, || {
-            made(&subject)?.write_by_kernel(&writer, &[], Some(still.latch()), (7, 1))
-        })?;
+        made(&subject)?.write_later(&writer, &still, (7, 1))?;
         dropped_by_child(&mut subject)?;
         reader.submit(&[made(&subject)?.line.at(1)], |_| Ok(()), &[])?;
         dropped_by_child(&mut subject)?;
@@ -604,7 +551,7 @@ fn forked(world: &World<Equipped>) -> Verdict {
         let subject = made(&subject)?;
         subject.line.at(1).wait(patience())?;
         reader.idle(patience())?;
-        subject.promise(2, || subject.write_by_kernel(&writer, &[], None, (8, 2)))?;
+        subject.write_now(&writer, &[], (8, 2))?;
         subject.line.at(2).wait(patience())?;
         writer.idle(patience())?;
     }
@@ -638,14 +585,9 @@ fn broken(world: &World<Equipped>) -> Verdict {
         queue.submit(&[gate.at(1)], |_| Ok(()), &[subject.line.signal_at(7)])?;
         subject.memory.write(8)?;
         gate.signal(1)?;
-        let waited = subject.line.at(7).wait(patience());
-        check!(
-            matches!(&waited, Err(error) if matches!(error.root(), Error::Corrupted { found: 8, .. })),
-            "{bits:?}: 7 is to be signalled after 8: {waited:?}"
-        );
+        corrupted(subject.line.at(7).wait(patience()), 8)?;
         queue.idle(patience())?;
-        let shown = subject.memory.read()?;
-        check!(shown == 8, "{bits:?}: the word fell from 8 to {shown}");
+        subject.shows(8)?;
     }
     Ok(())
 }
@@ -658,16 +600,8 @@ fn skipped(world: &World<Equipped>) -> Verdict {
         let gate = gate.library();
         queue.submit(&[gate.at(1)], |_| Ok(()), &[subject.line.signal_at(7)])?;
         gate.fail(Error::NothingToWaitFor);
-        check_error!(subject.line.at(7).wait(patience()), Error::Failed { .. });
-        let begun = std::time::Instant::now();
-        while subject.memory.read()? != 7 {
-            check!(
-                begun.elapsed() < patience(),
-                "{bits:?}: others wait for 7 in vain: the word is {}",
-                subject.memory.read()?
-            );
-            std::thread::yield_now();
-        }
+        check_error!(subject.line.at(7).wait(patience()), Failed);
+        until(|| Ok(subject.memory.read()? == 7))?;
         queue.idle(patience())?;
     }
     Ok(())
@@ -675,51 +609,25 @@ fn skipped(world: &World<Equipped>) -> Verdict {
 
 /// The owner is dropped once nothing uses the word, and not while a stream still waits for it.
 fn keeps(world: &World<Equipped>) -> Verdict {
-    for (place, bits) in ALL {
-        let device = cuda_device(world)?;
-        let mut subject = Subject::new(world, (place, bits), 0)?;
-        let dropped = Arc::<AtomicBool>::default();
-        let memory = Memory::make(device, place)?;
-        memory.write(0)?;
-        subject.address = memory.address();
-        subject.memory = memory.clone();
-        let owner = Arc::new(Kept {
-            _memory: memory,
-            dropped: dropped.clone(),
-        });
-        let word = match bits {
-            Bits::Few => Word::Bits32(subject.address),
-            Bits::Many => Word::Bits64(subject.address),
-        };
-        // SAFETY: the owner keeps the memory. Only promised values are written.
-        subject.line = unsafe { device.adopt_word(word, 0, Some(owner), "kept") }?;
+    for which in ALL {
+        let subject = Subject::new(world, which, 0)?;
+        let (device, dropped) = (subject.device, subject.dropped.clone());
         let is_kept = || !dropped.load(Ordering::Acquire);
         let (writer, reader) = (subject.queue("writer")?, subject.queue("reader")?);
         let still = world.left.stall()?;
-        subject.promise(1, || {
-            subject.write_by_kernel(&writer, &[], Some(still.latch()), (7, 1))
-        })?;
+        subject.write_later(&writer, &still, (7, 1))?;
         reader.submit(&[subject.line.at(1)], |_| Ok(()), &[])?;
         let Subject { line, .. } = subject;
         drop(line);
-        check!(
-            is_kept(),
-            "{place:?}: a stream waits for the word, and the owner is gone"
-        );
+        check!(is_kept(), "{which:?}");
         still.release()?;
         writer.idle(patience())?;
         reader.idle(patience())?;
         drop(reader);
-        device.free_what_is_due()?;
-        let start = std::time::Instant::now();
-        while is_kept() {
-            check!(
-                start.elapsed() < patience(),
-                "{place:?}: the owner is kept for ever"
-            );
+        until(|| {
             device.free_what_is_due()?;
-            std::thread::yield_now();
-        }
+            Ok(!is_kept())
+        })?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! X2, X4, T9: an import is the exporter's counter, whenever it was made, whatever is dropped.
 
+use std::any::Any;
 use std::thread;
 
 use syncline::backend::{Device as _, Queue as _};
@@ -7,7 +8,9 @@ use syncline::{QueueKind, Timeline};
 
 use super::parts::{Exported, exported, sides_of_one_gpu, view};
 use crate::blocked::{blocked, join};
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, equipped_cases};
+use crate::cases::counters::parts::{drop_in_order, ended};
+use crate::cases::several;
 use crate::dice::Dice;
 use crate::workload::Equipped;
 use crate::{World, patience};
@@ -22,10 +25,7 @@ equipped_cases! {
 fn is_at(line: &Timeline, value: u64, when: &str) -> Verdict {
     line.at(value).wait(patience())?;
     let now = line.value()?;
-    check!(
-        now == value,
-        "{when}, the import is at {now} instead of {value}"
-    );
+    check_eq!(now, value, "{when}");
     let next = line.at(value + 1).is_reached()?;
     check!(!next, "{when}, {} is reached too", value + 1);
     Ok(())
@@ -54,21 +54,15 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
 
     // The signal is after work, so the importer's own driver waits. The importer is told that the
     // signal is pending.
-    let gate = world_gate(world, exporter.id())?;
+    let gate = exporter.timeline("gate")?;
     let mut claim = between.claim_after(8, 7)?;
     let waiting = other.submit(&[between.at(8)], |_| Ok(()), &[])?;
-    check!(
-        waiting.is_held(),
-        "a wait went to the driver before its signal"
-    );
+    check!(waiting.is_held());
     thread::scope(|scope| {
         let host = blocked(scope, || before.at(8).wait(patience()))?;
         own.submit(&[gate.at(1)], |_| Ok(()), &[])?;
         own.submit(&[], |_| Ok(()), &[line.signal_at(8)])?;
-        check!(
-            !line.at(8).is_reached()?,
-            "8 is reached behind a closed gate"
-        );
+        check!(!line.at(8).is_reached()?);
         gate.signal(1)?;
         own.settle(patience())?;
         claim.submitted()?;
@@ -87,19 +81,6 @@ fn every_stage(world: &World<Equipped>) -> Verdict {
     own.idle(patience())?;
     other.idle(patience())?;
     Ok(())
-}
-
-/// Creates a timeline that holds the exporter's queue, on the exporter's side.
-fn world_gate(
-    world: &World<Equipped>,
-    exporter: syncline::info::DeviceId,
-) -> Result<Timeline, Stop> {
-    let side = if world.left.id() == exporter {
-        &world.left
-    } else {
-        &world.right
-    };
-    Ok(side.library().timeline("gate")?)
 }
 
 /// Two imports of one counter, one of which is dropped.
@@ -134,9 +115,7 @@ fn many_exports(world: &World<Equipped>) -> Verdict {
     let mut dice = Dice::new(EXPORTS);
     let Exported { line, source } = exported(exporter, "line", 0)?;
     let own = exporter.queue(QueueKind::Compute, "exporter")?;
-    let mut handles = (0..EXPORTS)
-        .map(|_| source.export())
-        .collect::<syncline::Result<Vec<_>>>()?;
+    let mut handles = several(EXPORTS as usize, |_| source.export())?;
     dice.shuffle(&mut handles);
     let mut views = Vec::new();
     for handle in handles {
@@ -163,34 +142,18 @@ fn dropped(world: &World<Equipped>) -> Verdict {
     for order in 0..24_usize {
         let Exported { line, source } = exported(exporter, "line", 0)?;
         let import = view(exporter, importer, &source, source.export()?, 0)?;
-        let gate = world_gate(world, exporter.id())?;
+        let gate = exporter.timeline("gate")?;
         let own = exporter.queue(QueueKind::Compute, "exporter")?;
         let other = importer.queue(QueueKind::Compute, "importer")?;
         own.submit(&[gate.at(1)], |_| Ok(()), &[line.signal_at(1)])?;
         let end = other.submit(&[import.at(1)], |_| Ok(()), &[])?.end().keep();
         let last = line.at(1).keep();
-        let (mut line, mut source) = (Some(line), Some(source));
-        let (mut import, mut queues) = (Some(import), Some((own, other)));
-        let mut left = vec![0, 1, 2, 3];
-        let mut choice = order;
-        for among in (1..=4).rev() {
-            match left.remove(choice % among) {
-                0 => drop(line.take()),
-                1 => drop(source.take()),
-                2 => drop(import.take()),
-                _ => drop(queues.take()),
-            }
-            choice /= among;
-            if among == 3 {
-                gate.signal(1)?;
-            }
-        }
+        let queues = Box::new((own, other));
+        let parts: Vec<Box<dyn Any>> =
+            vec![Box::new(line), Box::new(source), Box::new(import), queues];
+        drop_in_order(order, parts, &gate)?;
         last.point().wait(patience())?;
-        // If the import was dropped first, its waits were cancelled. The queue's position passes
-        // them nevertheless.
-        if let Err(error) = end.point().wait(patience()) {
-            return Stop::fail(format!("in order {order}: {error}"));
-        }
+        ended(order, end.point())?;
     }
     exporter.check()?;
     importer.check()?;

@@ -9,50 +9,29 @@
 use std::os::fd::AsFd;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
 
+use syncline::QueueKind;
 use syncline::backend::{Device as _, Queue as _};
 #[cfg(feature = "cuda")]
 use syncline::{Device, handle::MemoryFd};
-use syncline::{Error, QueueKind};
 
 use super::parts::{Exported, exported, import, sides_of_one_gpu, view};
-use crate::blocked::join;
+use crate::blocked::join_all;
 #[cfg(feature = "cuda")]
-use crate::case::check;
-use crate::case::{Stop, Verdict, check_error, equipped_cases};
+use crate::case::check_eq;
+use crate::case::{Stop, Verdict, equipped_cases};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{World, patience};
 
 equipped_cases! {
-    "handle.nothing_leaks": [X4] => nothing_leaks;
     "handle.imports_by_the_thousands": [X4] => thousands;
     #[cfg(feature = "cuda")]
     "handle.memory_imported_by_the_thousand": [X8 X4] => memory;
     "handle.imported_from_many_threads": [X4] => many_threads;
 }
 
-/// Imports handles, and drops others without an import.
-fn nothing_leaks(world: &World<Equipped>) -> Verdict {
-    let (exporter, importer) = sides_of_one_gpu(world)?;
-    grows_nothing(|| {
-        for _ in 0..50 {
-            let (_home, handle) = exporter.export_timeline(0)?;
-            drop(import(importer, handle).map_err(|rejected| rejected.error)?);
-            let (_home, unused) = exporter.export_timeline(0)?;
-            drop(unused);
-        }
-        Ok(())
-    })?;
-    check_error!(
-        exporter.timeline("probe")?.at(1).wait(Duration::ZERO),
-        Error::TimedOut { .. }
-    );
-    Ok(())
-}
-
-/// Exports and imports handles, uses every tenth, and drops them.
+/// Exports and imports handles, uses every tenth, and drops them and as many that are not imported.
 fn thousands(world: &World<Equipped>) -> Verdict {
     let (exporter, importer) = sides_of_one_gpu(world)?;
     // A leak shows in any number. The driver takes longer for an import the more processes import.
@@ -61,6 +40,7 @@ fn thousands(world: &World<Equipped>) -> Verdict {
     let other = importer.queue(QueueKind::Compute, "importer")?;
     grows_nothing(|| {
         for nth in 0..times {
+            drop(exporter.export_timeline(0)?);
             if nth % 10 != 0 {
                 let (_home, handle) = exporter.export_timeline(0)?;
                 drop(import(importer, handle).map_err(|rejected| rejected.error)?);
@@ -94,27 +74,19 @@ fn memory(world: &World<Equipped>) -> Verdict {
         for nth in 0..ROUND {
             if nth % 20 == 0 {
                 let (_buffer, handle) = exporter.export_buffer(4096)?;
-                drop(
-                    importer
-                        .import_memory(handle)
-                        .map_err(|rejected| rejected.error)?,
-                );
+                let imported = importer.import_memory(handle);
+                drop(imported.map_err(|rejected| rejected.error)?);
             }
             let twin = exported.as_fd().try_clone_to_owned().map_err(system)?;
             // SAFETY: a duplicate of an export's descriptor, with the export's description.
             let handle = unsafe { MemoryFd::from_fd(twin, origin.clone(), exported.info()) };
-            let buffer = importer
-                .import_memory(handle)
-                .map_err(|rejected| rejected.error)?;
+            let buffer = importer.import_memory(handle);
+            let buffer = buffer.map_err(|rejected| rejected.error)?;
             if nth % 100 == 0 {
                 let to = buffer.clone();
                 queue.submit(&[], move |recorder| recorder.memset_d32(&to, nth), &[])?;
                 queue.idle(patience())?;
-                let words = buffer.read_words()?;
-                check!(
-                    words.len() == 1024 && words.iter().all(|&word| word == nth),
-                    "import {nth} reads otherwise than it was written"
-                );
+                check_eq!(buffer.read_words()?, [nth; 1024]);
             }
         }
         Ok(())
@@ -144,10 +116,7 @@ fn many_threads(world: &World<Equipped>) -> Verdict {
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
-        for thread in threads {
-            join(thread)??;
-        }
-        Ok::<_, Stop>(())
+        join_all(threads)
     })?;
     exporter.check()?;
     importer.check()?;

@@ -18,7 +18,7 @@ use syncline::{
 };
 
 use crate::World;
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, equipped_cases};
 use crate::workload::Equipped;
 
 equipped_cases! {
@@ -43,7 +43,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
         for kind in all.filter(|kind| kind.is_of_windows()) {
             check!(
                 !can.exports.contains(&kind) && !can.imports.contains(&kind),
-                "{kind} is promised"
+                "{kind}"
             );
             // A kind of Windows is refused as a value, too.
             match device.exportable_binary("for Windows", kind) {
@@ -86,11 +86,7 @@ fn transference(world: &World<Equipped>) -> Verdict {
         let can = &side.info().capabilities;
         for kind in can.exports.iter().chain(&can.imports) {
             let copies = kind.transference() == Transference::Copy;
-            check!(
-                copies == (*kind == HandleKind::SyncFd),
-                "{kind}: {:?}",
-                kind.transference()
-            );
+            check_eq!(copies, (*kind == HandleKind::SyncFd));
             check!(!kind.is_of_windows(), "{kind} is said to be of Windows");
         }
     }

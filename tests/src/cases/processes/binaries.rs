@@ -6,7 +6,7 @@ use syncline::negotiate::Needs;
 
 use crate::World;
 use crate::case::{Stop, Verdict, check, equipped_cases};
-use crate::peer::{Peer, Scene, Side};
+use crate::peer::{Peer, Scene, Side, fails};
 use crate::workload::Equipped;
 
 use super::lost::dead;
@@ -38,8 +38,7 @@ fn waited_for(world: &World<Equipped>) -> Verdict {
                 scene.by(Side::Waiter, &format!("after {plain}"))?;
             }
             let waiting = scene.by(Side::Waiter, &format!("shade image {n}"))?;
-            let early = scene.by(Side::Waiter, &format!("through {waiting}"))?;
-            check!(early == "false", "the wait for signal {n} was none");
+            scene.expect(Side::Waiter, &format!("through {waiting}"), "false")?;
             scene.by(Side::Signaller, "open")?;
             scene.by(Side::Waiter, &format!("after {waiting}"))?;
         }
@@ -66,19 +65,13 @@ fn memory(world: &World<Equipped>) -> Verdict {
         scene.together("memory 4096", "memory 4096")?;
         for n in 1..=5 {
             scene.by(Side::Signaller, &format!("paint image {n}"))?;
-            let read = scene.by(Side::Waiter, &format!("look image {n}"))?;
-            check!(read == "right", "what was written before {n} is {read}");
+            scene.expect(Side::Waiter, &format!("look image {n}"), "right")?;
         }
         // The control: nothing is written until the latch opens.
         scene.by(Side::Signaller, "paint_closed image 6")?;
-        let unwaited = scene.by(Side::Waiter, "glance image 6")?;
-        check!(
-            unwaited == "wrong",
-            "the wait is not what orders the two: {unwaited} without it"
-        );
+        scene.expect(Side::Waiter, "glance image 6", "wrong")?;
         scene.by(Side::Signaller, "open")?;
-        let read = scene.by(Side::Waiter, "look image 6")?;
-        check!(read == "right", "what was written before 6 is {read}");
+        scene.expect(Side::Waiter, "look image 6", "right")?;
         Ok(())
     })
 }
@@ -90,7 +83,7 @@ fn permissions(world: &World<Equipped>) -> Verdict {
             let refusal = scene.by(side, &format!("miscount {what}"))?;
             check!(
                 refusal.contains("only") && refusal.contains("image"),
-                "it is not said why: {refusal}"
+                "{refusal}"
             );
         }
         Ok(())
@@ -112,8 +105,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
         for side in [Side::Signaller, Side::Waiter] {
             told(scene.by(side, "binary other"))?;
         }
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "wait frames 1").map(|_| ())
+        scene.pass("frames", 1)
     })
 }
 
@@ -171,15 +163,11 @@ fn given_up(world: &World<Equipped>) -> Verdict {
     let begun = Instant::now();
     // After the death of a process the release comes within this time.
     while begun.elapsed() < BUSY {
-        let released = scene.by(Side::Waiter, &format!("through {waiting}"))?;
-        check!(released == "false", "the wait was released");
+        scene.expect(Side::Waiter, &format!("through {waiting}"), "false")?;
     }
     scene.by(Side::Signaller, "open")?;
     scene.by(Side::Waiter, &format!("after {waiting}"))?;
-    match scene.by(Side::Waiter, "shade image 2") {
-        Err(Stop::Failed(reason)) if reason.contains("it was given up") => {}
-        other => return Stop::fail(format!("the next wait: {other:?}")),
-    }
+    fails(scene.by(Side::Waiter, "shade image 2"), "it was given up")?;
     scene.by(Side::Waiter, "idle").map(drop)
 }
 
@@ -223,11 +211,7 @@ fn dies_before_a_busy_queue(scene: &mut Scene<'_>, is_made: bool) -> Result<Stri
     dead(scene.by(Side::Waiter, "shade image 2"))?;
     let heard = Instant::now();
     while heard.elapsed() < BUSY {
-        let early = scene.by(Side::Waiter, &format!("through {waiting}"))?;
-        check!(
-            early == "false",
-            "a wait ended before the work that it is behind"
-        );
+        scene.expect(Side::Waiter, &format!("through {waiting}"), "false")?;
     }
     Ok(waiting)
 }
@@ -241,9 +225,7 @@ fn leaves_nothing(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Signaller, "open")?;
             let waiting = scene.by(Side::Waiter, "shade image 1")?;
             scene.by(Side::Waiter, &format!("after {waiting}"))?;
-            for side in [Side::Signaller, Side::Waiter] {
-                scene.by(side, "clean")?;
-            }
+            scene.both("clean")?;
             Ok(())
         })
     })

@@ -2,21 +2,13 @@
 
 use crate::World;
 use crate::case::{Stop, Verdict, equipped_cases};
-use crate::peer::{Scene, Side};
+use crate::cases::processes::lost::begin;
+use crate::peer::{Scene, Side, fails};
 use crate::workload::Equipped;
 
 equipped_cases! {
     "process.device_lost_before_the_plan_is_carried_out": [X1 E3 E5] => before;
     "process.device_lost_with_its_signal_pending": [E3 P4 E5] => pending;
-}
-
-/// Checks that `told` is a refusal or a failure because of the lost device.
-fn lost(told: Result<String, Stop>) -> Verdict {
-    match told {
-        Err(Stop::Failed(reason)) if reason.contains("lost") => Ok(()),
-        Err(Stop::Skipped(reason)) => Stop::skip(reason),
-        other => Stop::fail(format!("the loss of the device is not reported: {other:?}")),
-    }
 }
 
 /// The device of one process is lost after both agreed on a plan.
@@ -29,13 +21,13 @@ fn before(world: &World<Equipped>) -> Verdict {
         let taken = scene.by(Side::Waiter, "attempt frames 0");
         let made = scene.peer().hear();
         if made.is_err() {
-            lost(made)?;
+            fails(made, "lost")?;
             return match taken {
                 Err(Stop::Failed(_)) => Ok(()),
                 other => Stop::fail(format!("it has an object that was not made: {other:?}")),
             };
         }
-        lost(scene.by(Side::Signaller, "signal frames 1"))?;
+        fails(scene.by(Side::Signaller, "signal frames 1"), "lost")?;
         scene.by(Side::Signaller, "drop frames")?;
         match scene.by(Side::Waiter, "wait frames 1") {
             Err(Stop::Failed(reason)) if !reason.contains("timed out") => Ok(()),
@@ -47,14 +39,11 @@ fn before(world: &World<Equipped>) -> Verdict {
 /// A wait for a signal of a lost device fails with the reason, and its queue goes on.
 fn pending(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
-        scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "submit frames 1")?;
-        scene.by(Side::Waiter, "after 1")?;
+        begin(scene, besides)?;
         scene.by(Side::Waiter, "submit frames 2")?;
         scene.by(Side::Signaller, "break frames 2")?;
-        lost(scene.by(Side::Waiter, "after 2"))?;
-        lost(scene.by(Side::Waiter, "wait frames 2"))?;
+        fails(scene.by(Side::Waiter, "after 2"), "lost")?;
+        fails(scene.by(Side::Waiter, "wait frames 2"), "lost")?;
         scene.by(Side::Waiter, "idle")?;
         // Reached values stay.
         scene.by(Side::Waiter, "wait frames 1")?;

@@ -4,7 +4,7 @@ use syncline::Device;
 use syncline::backend::Device as _;
 
 use crate::case::{Stop, Verdict, check, equipped_cases};
-use crate::peer::{Scene, Side};
+use crate::peer::{Scene, Side, fails};
 use crate::workload::Equipped;
 use crate::{Subject as _, World};
 
@@ -59,38 +59,31 @@ fn let_go(scene: &mut Scene<'_>) -> Verdict {
     Ok(())
 }
 
-/// Checks that `side` answers `words` with `answer`.
-fn expect(scene: &mut Scene<'_>, side: Side, words: &str, answer: &str) -> Verdict {
-    let said = scene.by(side, words)?;
-    check!(said == answer, "{side:?} says {said:?} to {words:?}");
-    Ok(())
-}
-
 /// A queue and a thread wait for a record in the other process, after work there that blocks.
 ///
 /// Without a wait they go ahead.
 fn waited_for(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
         // It was never recorded, so it is complete.
-        expect(scene, Waiter, "complete done", "true")?;
+        scene.expect(Waiter, "complete done", "true")?;
         scene.by(Waiter, "join done")?;
         let early = scene.by(Waiter, "await done")?;
         scene.by(Waiter, &format!("after {early}"))?;
         for (how, latch) in [("record", 1), ("work", 2), ("record", 3)] {
             scene.by(Signaller, &format!("{how} done {latch}"))?;
-            expect(scene, Waiter, "complete done", "false")?;
-            expect(scene, Signaller, "complete done", "false")?;
+            scene.expect(Waiter, "complete done", "false")?;
+            scene.expect(Signaller, "complete done", "false")?;
             // The control: a submission that does not wait is finished.
             let free = scene.by(Waiter, "plain")?;
             scene.by(Waiter, &format!("after {free}"))?;
             let waits = scene.by(Waiter, "await done")?;
-            expect(scene, Waiter, &format!("through {waits}"), "false")?;
-            expect(scene, Waiter, "brief done", "false")?;
-            expect(scene, Waiter, "complete done", "false")?;
+            scene.expect(Waiter, &format!("through {waits}"), "false")?;
+            scene.expect(Waiter, "brief done", "false")?;
+            scene.expect(Waiter, "complete done", "false")?;
             scene.by(Signaller, &format!("release {latch}"))?;
             scene.by(Waiter, &format!("after {waits}"))?;
             scene.by(Waiter, "join done")?;
-            expect(scene, Waiter, "complete done", "true")?;
+            scene.expect(Waiter, "complete done", "true")?;
             scene.by(Signaller, "join done")?;
         }
         Ok(())
@@ -104,26 +97,26 @@ fn recorded_again(world: &World<Equipped>) -> Verdict {
         let first = scene.by(Waiter, "await done")?;
         scene.by(Signaller, "record done 2")?;
         let second = scene.by(Waiter, "await done")?;
-        expect(scene, Waiter, &format!("through {first}"), "false")?;
+        scene.expect(Waiter, &format!("through {first}"), "false")?;
         scene.by(Signaller, "release 1")?;
         scene.by(Waiter, &format!("after {first}"))?;
-        expect(scene, Waiter, &format!("through {second}"), "false")?;
-        expect(scene, Waiter, "complete done", "false")?;
-        expect(scene, Waiter, "brief done", "false")?;
+        scene.expect(Waiter, &format!("through {second}"), "false")?;
+        scene.expect(Waiter, "complete done", "false")?;
+        scene.expect(Waiter, "brief done", "false")?;
         scene.by(Signaller, "release 2")?;
         scene.by(Waiter, &format!("after {second}"))?;
-        expect(scene, Waiter, "complete done", "true")
+        scene.expect(Waiter, "complete done", "true")
     })
 }
 
 /// The event of a held record is not sent. Once the record is pending it is sent.
 fn held(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
-        expect(scene, Signaller, "stay done", "held")?;
-        expect(scene, Signaller, "complete done", "false")?;
+        scene.expect(Signaller, "stay done", "held")?;
+        scene.expect(Signaller, "complete done", "false")?;
         // CUDA says this of an event without a record. So the other side has to be informed.
-        expect(scene, Waiter, "complete done", "true")?;
-        expect(scene, Signaller, "early done", "late")?;
+        scene.expect(Waiter, "complete done", "true")?;
+        scene.expect(Signaller, "early done", "late")?;
         // The record goes to the driver as soon as everything before it is pending. The work before
         // it ends at once.
         scene.by(Signaller, "unhold done")?;
@@ -134,7 +127,7 @@ fn held(world: &World<Equipped>) -> Verdict {
         scene.together("give done", "get done")?;
         scene.by(Signaller, "record done 1")?;
         let waits = scene.by(Waiter, "await done")?;
-        expect(scene, Waiter, &format!("through {waits}"), "false")?;
+        scene.expect(Waiter, &format!("through {waits}"), "false")?;
         scene.by(Signaller, "release 1")?;
         scene.by(Waiter, &format!("after {waits}")).map(|_| ())
     })
@@ -143,12 +136,12 @@ fn held(world: &World<Equipped>) -> Verdict {
 /// A refused call changes nothing.
 fn refused(world: &World<Equipped>) -> Verdict {
     with_event(world, |scene| {
-        expect(scene, Signaller, "own done", "refused")?;
+        scene.expect(Signaller, "own done", "refused")?;
         scene.by(Signaller, "record done 1")?;
-        expect(scene, Waiter, "rerecord done", "refused")?;
-        expect(scene, Signaller, "own done", "refused")?;
+        scene.expect(Waiter, "rerecord done", "refused")?;
+        scene.expect(Signaller, "own done", "refused")?;
         let waits = scene.by(Waiter, "await done")?;
-        expect(scene, Waiter, &format!("through {waits}"), "false")?;
+        scene.expect(Waiter, &format!("through {waits}"), "false")?;
         scene.by(Signaller, "release 1")?;
         scene.by(Waiter, &format!("after {waits}"))?;
         // It is not received under another name, and both sides get that error. Then it is
@@ -159,7 +152,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
             told => return Stop::fail(format!("one is taken for another: {told:?}")),
         }
         scene.together("give done", "get done")?;
-        expect(scene, Waiter, "complete done", "true")
+        scene.expect(Waiter, "complete done", "true")
     })
 }
 
@@ -175,10 +168,7 @@ fn another_gpu(world: &World<Equipped>) -> Verdict {
     }
     Scene::both_ways(world, |scene| {
         scene.by(Signaller, "event done")?;
-        match scene.together("give done", "get done") {
-            Err(Stop::Failed(reason)) if reason.contains("cannot share") => {}
-            told => return Stop::fail(format!("another GPU's event is taken: {told:?}")),
-        }
+        fails(scene.together("give done", "get done"), "cannot share")?;
         let_go(scene)
     })
 }
@@ -191,14 +181,14 @@ fn outlives(world: &World<Equipped>) -> Verdict {
         scene.by(Signaller, "record done 1")?;
         let waits = scene.by(Waiter, "await done")?;
         scene.by(Signaller, "forget done")?;
-        expect(scene, Waiter, &format!("through {waits}"), "false")?;
-        expect(scene, Waiter, "complete done", "false")?;
+        scene.expect(Waiter, &format!("through {waits}"), "false")?;
+        scene.expect(Waiter, "complete done", "false")?;
         scene.by(Signaller, "release 1")?;
         scene.by(Waiter, &format!("after {waits}"))?;
         // Its submission is through, and nothing of the signaller refers to the event.
         scene.by(Signaller, "idle")?;
         scene.by(Signaller, "clean")?;
-        expect(scene, Waiter, "complete done", "true")?;
+        scene.expect(Waiter, "complete done", "true")?;
         scene.by(Waiter, "join done")?;
         let waits = scene.by(Waiter, "await done")?;
         scene.by(Waiter, &format!("after {waits}")).map(|_| ())
@@ -220,9 +210,7 @@ fn leaves_nothing(world: &World<Equipped>) -> Verdict {
             scene.by(Waiter, "forget done")?;
             let told = scene.together("give done soon", "get other soon");
             check!(told.is_err(), "one is taken for another: {told:?}");
-            for side in [Waiter, Signaller] {
-                scene.by(side, "idle")?;
-            }
+            scene.both("idle")?;
             scene.by(Waiter, "clean").map(|_| ())
         })
     })

@@ -1,7 +1,5 @@
 //! X9, P1, Q9: images that two processes share.
 
-use std::sync::Arc;
-
 use syncline::backend::{Device as _, Queue as _};
 use syncline::info::BackendKind;
 use syncline::negotiate::{Mechanism, Needs, Party, negotiate};
@@ -10,9 +8,10 @@ use syncline::vulkan::ash::vk::ImageLayout;
 use syncline::{Device, Error, Image, QueueKind, Recorder};
 
 use super::super::devices::{look, open_again};
-use crate::arena::{Arena, wait_until_dropped};
+use crate::arena::Arena;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::peer::{Scene, Side};
+use crate::cases::let_go;
+use crate::peer::{Scene, Side, fails};
 use crate::texels::{PLAIN, SHAPES};
 use crate::user;
 use crate::workload::Equipped;
@@ -38,8 +37,7 @@ fn make(scene: &mut Scene<'_>) -> Verdict {
 /// The signaller stores texels, and the waiter finds them.
 fn exchange(scene: &mut Scene<'_>, value: u64) -> Verdict {
     scene.by(Side::Signaller, &format!("store frames {value}"))?;
-    let found = scene.by(Side::Waiter, &format!("load frames {value}"))?;
-    check!(found == "right", "what was stored for {value} is {found}");
+    scene.expect(Side::Waiter, &format!("load frames {value}"), "right")?;
     Ok(())
 }
 
@@ -74,14 +72,9 @@ fn images(world: &World<Equipped>) -> Verdict {
         value += 1;
         // The control: nothing is stored until the latch opens, and this has no wait before it.
         scene.by(Side::Signaller, &format!("store_closed frames {value}"))?;
-        let unwaited = scene.by(Side::Waiter, &format!("load_early frames {value}"))?;
-        check!(
-            unwaited == "wrong",
-            "the wait is not what orders the two: {unwaited} without it"
-        );
+        scene.expect(Side::Waiter, &format!("load_early frames {value}"), "wrong")?;
         scene.by(Side::Signaller, "open")?;
-        let found = scene.by(Side::Waiter, &format!("load frames {value}"))?;
-        check!(found == "right", "what was stored at last is {found}");
+        scene.expect(Side::Waiter, &format!("load frames {value}"), "right")?;
         scene.only_the_home_shares("image 0")
     })
 }
@@ -116,10 +109,7 @@ fn described(world: &World<Equipped>) -> Verdict {
                 ("image 0", "memory_as_image 4096", "4096 bytes"),
                 ("memory_as_image 4096", "image 0", "4096 bytes"),
             ] {
-                match scene.together(one, other) {
-                    Err(Stop::Failed(reason)) if reason.contains(field) => {}
-                    told => return Stop::fail(format!("{one} and {other}: {told:?}")),
-                }
+                fails(scene.together(one, other), field)?;
             }
             scene.together("image 2", "image 2")?;
             value += 1;
@@ -137,10 +127,7 @@ fn made_by_vulkan(world: &World<Equipped>) -> Verdict {
             return Stop::skip("the plan's home is not CUDA");
         }
         for side in [Side::Signaller, Side::Waiter] {
-            match scene.by(side, "image 0") {
-                Err(Stop::Failed(reason)) if reason.contains("only Vulkan's devices make") => {}
-                told => return Stop::fail(format!("{side:?}: {told:?}")),
-            }
+            fails(scene.by(side, "image 0"), "only Vulkan's devices make")?;
         }
         Ok(())
     })
@@ -187,23 +174,13 @@ fn within_a_process(world: &World<Equipped>) -> Verdict {
             continue;
         };
         for alone in [false, true] {
-            let arena = Arc::new(match alone {
-                true => Arena::of_image(vulkan, PLAIN)?,
-                false => Arena::with_image(vulkan, PLAIN)?,
-            });
-            let is_dropped = Arc::downgrade(&arena);
-            let Some(adopted) = arena.adopt_image(&PLAIN)? else {
-                return Stop::fail("the arena has no image");
-            };
+            let (adopted, is_dropped) = Arena::image(vulkan, PLAIN, &PLAIN, alone)?;
             let shared = plan.share_image_across("own", &adopted, &devices, &[], patience())?;
             drop(adopted);
             let imported: Vec<_> = shared.into_iter().filter(|(id, _)| *id != home).collect();
-            check!(
-                is_dropped.strong_count() > 0,
-                "the importer does not keep the memory"
-            );
+            check!(is_dropped.strong_count() > 0);
             drop(imported);
-            wait_until_dropped(&is_dropped)?;
+            let_go(&is_dropped)?;
         }
     }
     Ok(())

@@ -3,12 +3,14 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use syncline::negotiate::Needs;
 use syncline::{Error, error::PeerLoss};
 
 use crate::World;
 use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
+use crate::cases::until;
 use crate::footprint::Footprint;
-use crate::peer::{Peer, Scene, Side};
+use crate::peer::{Peer, Scene, Side, fails};
 use crate::workload::Equipped;
 
 equipped_cases! {
@@ -30,10 +32,7 @@ const LOADED: u32 = 5;
 pub(crate) fn in_time(killed: Instant) -> Verdict {
     let took = killed.elapsed();
     let bound = LOADED * HEARD_WITHIN;
-    check!(
-        took <= bound,
-        "it took {took:?} after the kill, and not {bound:?} at the most"
-    );
+    check!(took <= bound, "{took:?} {bound:?}");
     Ok(())
 }
 
@@ -45,15 +44,20 @@ pub(super) fn dead(told: Result<String, Stop>) -> Verdict {
     }
 }
 
+/// Makes a timeline, and passes its first value.
+pub(super) fn begin(scene: &mut Scene<'_>, besides: Needs) -> Verdict {
+    scene.make(besides, "frames", 0)?;
+    scene.by(Side::Signaller, "signal frames 1")?;
+    scene.by(Side::Waiter, "submit frames 1")?;
+    scene.by(Side::Waiter, "after 1").map(drop)
+}
+
 /// Values that the dead process should have signalled fail with that cause, on host and queues.
 ///
 /// Other timelines go on.
 fn signaller(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
-        scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "submit frames 1")?;
-        scene.by(Side::Waiter, "after 1")?;
+        begin(scene, besides)?;
         // A value that the signaller has reported is valid for the survivor. A native wait may end
         // before that (P4).
         scene.by(Side::Signaller, "idle")?;
@@ -75,30 +79,14 @@ fn signaller(world: &World<Equipped>) -> Verdict {
             return Stop::fail(format!("a thread that waits hears {sleeper:?}"));
         };
         woken?;
-        check!(
-            matches!(
-                &*cause,
-                Error::PeerLost {
-                    how: PeerLoss::Died { .. },
-                    ..
-                }
-            ),
-            "the cause is {cause}"
-        );
+        check!(has_died(&cause), "{cause}");
         dead(scene.by(Side::Waiter, "after 2"))?;
         in_time(killed)?;
-        let ran = scene.by(Side::Waiter, "ran")?;
-        check!(ran == "1", "work that waits for the dead ran");
+        scene.expect(Side::Waiter, "ran", "1")?;
         // Reached values stay, and everything else goes on.
         scene.by(Side::Waiter, "wait frames 1")?;
         scene.by(Side::Waiter, "idle")?;
-        check_error!(
-            scene.peer().endpoint().check(),
-            Error::PeerLost {
-                how: PeerLoss::Died { .. },
-                ..
-            }
-        );
+        check_error!(scene.peer().endpoint().check(), error if has_died(&error));
         let line = world.timeline("apart")?;
         line.signal(1)?;
         line.at(1).wait(crate::patience())?;
@@ -139,15 +127,7 @@ fn waiter(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Signaller, &format!("signal frames {value}"))?;
         }
         scene.by(Side::Signaller, "idle")?;
-        let deadline = std::time::Instant::now() + crate::patience();
-        while scene.peer().endpoint().check().is_ok() {
-            check!(
-                std::time::Instant::now() < deadline,
-                "its death is not noticed"
-            );
-            std::thread::yield_now();
-        }
-        Ok(())
+        until(|| Ok(scene.peer().endpoint().check().is_err()))
     })
 }
 
@@ -165,10 +145,7 @@ fn awaited(world: &World<Equipped>) -> Verdict {
         Ok(waiting.join())
     })?;
     match told {
-        Ok(Err(Error::PeerLost {
-            how: PeerLoss::Died { .. },
-            ..
-        })) => Ok(()),
+        Ok(Err(error)) if has_died(&error) => Ok(()),
         other => Stop::fail(format!("the wait ends with {other:?}")),
     }
 }
@@ -179,10 +156,7 @@ fn awaited(world: &World<Equipped>) -> Verdict {
 fn offered(world: &World<Equipped>) -> Verdict {
     for is in [Side::Waiter, Side::Signaller] {
         Scene::each_peer(world, is, |scene, _| {
-            let other = match is {
-                Side::Waiter => Side::Signaller,
-                Side::Signaller => Side::Waiter,
-            };
+            let other = is.other();
             // So that drivers have their caches.
             let make = "make first 0";
             scene.together(make, make)?;
@@ -194,10 +168,7 @@ fn offered(world: &World<Equipped>) -> Verdict {
             dead(scene.by(is, "make frames 0"))?;
             // The dead process is no longer watched.
             let after = Footprint::settled(&before)?;
-            check!(
-                after.descriptors <= before.descriptors,
-                "{before} became {after}"
-            );
+            check!(after.descriptors <= before.descriptors, "{before} {after}");
             Ok(())
         })?;
     }
@@ -207,14 +178,10 @@ fn offered(world: &World<Equipped>) -> Verdict {
 /// A peer that lives and does not signal is given up. What waits for it ends, here and not there.
 fn stopped(world: &World<Equipped>) -> Verdict {
     Scene::each_peer(world, Side::Waiter, |scene, besides| {
-        scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "submit frames 1")?;
-        scene.by(Side::Waiter, "after 1")?;
+        begin(scene, besides)?;
         scene.by(Side::Waiter, "wait frames 1")?;
         scene.peer().stop(true)?;
-        let sent = scene.by(Side::Waiter, "submit frames 2")?;
-        check!(sent == "held", "a wait without a signal is with the driver");
+        scene.expect(Side::Waiter, "submit frames 2", "held")?;
         let endpoint = scene.peer().endpoint().clone();
         let waits = scene.here().waits("frames")?;
         let heard = std::thread::scope(|scope| {
@@ -226,18 +193,11 @@ fn stopped(world: &World<Equipped>) -> Verdict {
             return Stop::fail(format!("a thread that waits hears {heard:?}"));
         };
         check!(is_given_up(&cause), "the cause is {cause}");
-        match scene.by(Side::Waiter, "after 2") {
-            Err(Stop::Failed(reason)) if reason.contains("it was given up") => {}
-            other => return Stop::fail(format!("behind the wait: {other:?}")),
-        }
+        fails(scene.by(Side::Waiter, "after 2"), "it was given up")?;
         scene.by(Side::Waiter, "idle")?;
-        let ran = scene.by(Side::Waiter, "ran")?;
-        check!(ran == "1", "work that waits for the stopped peer ran");
+        scene.expect(Side::Waiter, "ran", "1")?;
         scene.by(Side::Waiter, "wait frames 1")?;
-        match endpoint.check() {
-            Err(error) if is_given_up(&error) => {}
-            other => return Stop::fail(format!("the endpoint says {other:?}")),
-        }
+        check_error!(endpoint.check(), error if is_given_up(&error));
         // A second call, and what comes from the peer, change nothing.
         endpoint.give_up();
         scene.peer().stop(false)?;
@@ -248,6 +208,10 @@ fn stopped(world: &World<Equipped>) -> Verdict {
             other => Stop::fail(format!("after that, 2 is {other:?}")),
         }
     })
+}
+
+fn has_died(error: &Error) -> bool {
+    matches!(error, Error::PeerLost { how, .. } if matches!(how, PeerLoss::Died { .. }))
 }
 
 fn is_given_up(error: &Error) -> bool {

@@ -1,10 +1,9 @@
 //! P1, P2, X8, Q9: points, words and memory that two processes exchange.
 
-use syncline::Error;
 use syncline::negotiate::{Mechanism, Needs};
 
-use crate::case::{Stop, Verdict, check, check_error, equipped_cases};
-use crate::peer::{Scene, Side};
+use crate::case::{Stop, Verdict, check_error, equipped_cases};
+use crate::peer::{Scene, Side, fails};
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
 
@@ -22,19 +21,11 @@ fn points(world: &World<Equipped>) -> Verdict {
         scene.make(Needs::empty(), "frames", 0)?;
         for value in 1..=20 {
             // The point is sent before its signal. Every other sender is the signaller.
-            let sender = if value % 2 == 0 {
-                Side::Signaller
-            } else {
-                Side::Waiter
-            };
-            let receiver = match sender {
-                Side::Signaller => Side::Waiter,
-                Side::Waiter => Side::Signaller,
-            };
+            let sender = [Side::Signaller, Side::Waiter][value % 2];
+            let receiver = sender.other();
             scene.by(sender, &format!("send frames {value}"))?;
             scene.by(Side::Signaller, &format!("signal frames {value}"))?;
-            let received = scene.by(receiver, "receive")?;
-            check!(received == value.to_string(), "{received} came of {value}");
+            scene.expect(receiver, "receive", value.to_string())?;
         }
         Ok(())
     })
@@ -45,21 +36,14 @@ fn foreign(world: &World<Equipped>) -> Verdict {
         let apart = world.left.subject().device();
         let line = syncline::backend::Device::timeline(apart, "apart")?;
         let endpoint = scene.peer().endpoint().clone();
-        check_error!(
-            endpoint.send_point(line.at(1), patience()),
-            Error::Unsupported { .. }
-        );
+        check_error!(endpoint.send_point(line.at(1), patience()), Unsupported);
         // The connection works as before.
         scene.make(Needs::empty(), "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "wait frames 1")?;
+        scene.pass("frames", 1)?;
         // A point of a timeline that one process has dropped.
         scene.by(Side::Waiter, "drop frames")?;
         scene.by(Side::Signaller, "send frames 1")?;
-        match scene.by(Side::Waiter, "receive") {
-            Err(Stop::Failed(reason)) if reason.contains("a point of a timeline") => Ok(()),
-            other => Stop::fail(format!("it is taken for one of another: {other:?}")),
-        }
+        fails(scene.by(Side::Waiter, "receive"), "a point of a timeline")
     })
 }
 
@@ -69,16 +53,10 @@ fn words(world: &World<Equipped>) -> Verdict {
         scene.together("words 16", "take 16")?;
         scene.make(Needs::empty(), "frames", 0)?;
         for value in 1..=50 {
-            let early = scene.by(Side::Waiter, "read 3")?;
-            check!(
-                early == (value - 1).to_string(),
-                "{early} was there before {value} was written"
-            );
+            scene.expect(Side::Waiter, "read 3", (value - 1).to_string())?;
             scene.by(Side::Signaller, &format!("write 3 {value}"))?;
-            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
-            scene.by(Side::Waiter, &format!("wait frames {value}"))?;
-            let read = scene.by(Side::Waiter, "read 3")?;
-            check!(read == value.to_string(), "{read} was read after {value}");
+            scene.pass("frames", value)?;
+            scene.expect(Side::Waiter, "read 3", value.to_string())?;
         }
         Ok(())
     })
@@ -94,8 +72,7 @@ fn given_up(world: &World<Equipped>) -> Verdict {
         }
         scene.together("words 16", "take 16")?;
         scene.by(Side::Signaller, "write 3 7")?;
-        let read = scene.by(Side::Waiter, "read 3")?;
-        check!(read == "7", "{read} was read after 7 was written");
+        scene.expect(Side::Waiter, "read 3", "7")?;
         Ok(())
     })
 }
@@ -122,17 +99,12 @@ fn exchange(world: &World<Equipped>, make: &str, goes: &[Mechanism]) -> Verdict 
         scene.together(make, make)?;
         for value in 1..=5 {
             scene.by(Side::Signaller, &format!("fill frames {value}"))?;
-            let read = scene.by(Side::Waiter, &format!("check frames {value}"))?;
-            check!(read == "right", "what was written before {value} is {read}");
+            scene.expect(Side::Waiter, &format!("check frames {value}"), "right")?;
         }
         // The control: nothing is written until the latch opens, and this read has no wait before
         // it.
         scene.by(Side::Signaller, "fill_closed frames 6")?;
-        let unwaited = scene.by(Side::Waiter, "peek frames 6")?;
-        check!(
-            unwaited == "wrong",
-            "the wait is not what orders the two: {unwaited} without it"
-        );
+        scene.expect(Side::Waiter, "peek frames 6", "wrong")?;
         scene.by(Side::Signaller, "open")?;
         scene.by(Side::Waiter, "check frames 6")?;
         scene.only_the_home_shares(make)

@@ -3,7 +3,7 @@
 use syncline::negotiate::Needs;
 
 use crate::case::{Stop, Verdict, check, equipped_cases};
-use crate::peer::{Scene, Side};
+use crate::peer::{Scene, Side, fails};
 use crate::workload::Equipped;
 use crate::{World, patience};
 
@@ -32,13 +32,8 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
         for value in 1..=60 {
             let wait = format!("submit frames {value}");
             scene.by(Side::Waiter, &wait)?;
-            let early = scene.by(Side::Waiter, &format!("reached frames {value}"))?;
-            check!(early == "false", "{value} came by itself");
-            let ran = scene.by(Side::Waiter, "ran")?;
-            check!(
-                ran == (value - 1).to_string(),
-                "{ran} ran before the signal of {value}"
-            );
+            scene.expect(Side::Waiter, &format!("reached frames {value}"), "false")?;
+            scene.expect(Side::Waiter, "ran", (value - 1).to_string())?;
             // Some signals are from the host. It takes part once the queue's own signals are made.
             let how = if value % 7 == 0 {
                 scene.by(Side::Signaller, "idle")?;
@@ -49,10 +44,8 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
             scene.by(Side::Signaller, &format!("{how} frames {value}"))?;
             scene.by(Side::Waiter, &format!("after {value}"))?;
             scene.by(Side::Waiter, &format!("wait frames {value}"))?;
-            let shown = scene.by(Side::Waiter, "value frames")?;
-            check!(shown == value.to_string(), "{shown} shows after {value}");
-            let ran = scene.by(Side::Waiter, "ran")?;
-            check!(ran == value.to_string(), "{ran} ran after {value}");
+            scene.expect(Side::Waiter, "value frames", value.to_string())?;
+            scene.expect(Side::Waiter, "ran", value.to_string())?;
         }
         Ok(())
     })
@@ -64,15 +57,13 @@ fn carried_out(world: &World<Equipped>) -> Verdict {
 fn forked(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "wait frames 1")?;
+        scene.pass("frames", 1)?;
         // With work that waits in the other process.
         scene.by(Side::Waiter, "submit frames 2")?;
         scene.by(Side::Signaller, "fork")?;
         scene.by(Side::Waiter, "fork")?;
         for value in 2..=4 {
-            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
-            scene.by(Side::Waiter, &format!("wait frames {value}"))?;
+            scene.pass("frames", value)?;
         }
         scene.by(Side::Waiter, "after 1")?;
         Ok(())
@@ -84,11 +75,9 @@ fn initial(world: &World<Equipped>) -> Verdict {
         for initial in [1, u64::from(u32::MAX) - 1, (1 << 40) + 7] {
             let label = format!("from{initial}");
             scene.make(besides, &label, initial)?;
-            let shown = scene.by(Side::Waiter, &format!("value {label}"))?;
-            check!(shown == initial.to_string(), "{shown} at the start");
+            scene.expect(Side::Waiter, &format!("value {label}"), initial.to_string())?;
             for value in initial + 1..initial + 5 {
-                scene.by(Side::Signaller, &format!("signal {label} {value}"))?;
-                scene.by(Side::Waiter, &format!("wait {label} {value}"))?;
+                scene.pass(&label, value)?;
             }
         }
         Ok(())
@@ -102,33 +91,21 @@ fn initial(world: &World<Equipped>) -> Verdict {
 fn held(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
-        let submitted = scene.by(Side::Waiter, "submit frames 1")?;
-        check!(
-            submitted == "held",
-            "a wait went to the driver before its signal"
-        );
+        scene.expect(Side::Waiter, "submit frames 1", "held")?;
         scene.by(Side::Signaller, "latched frames 1")?;
         let counts = scene.here().mechanism()?.is_native() && is_device(scene)?;
         if counts {
             scene.by(Side::Waiter, "pending frames 1")?;
         }
-        let reached = scene.by(Side::Waiter, "reached frames 1")?;
-        check!(reached == "false", "it is reached before the work is done");
+        scene.expect(Side::Waiter, "reached frames 1", "false")?;
         if counts {
             let deadline = std::time::Instant::now() + patience();
             while scene.by(Side::Waiter, "held")? != "0" {
-                check!(
-                    std::time::Instant::now() < deadline,
-                    "a pending signal releases no work"
-                );
+                check!(std::time::Instant::now() < deadline);
             }
         }
         // In either place, its wait is not over.
-        let early = scene.by(Side::Waiter, "through 1")?;
-        check!(
-            early == "false",
-            "what waits went through before its signal"
-        );
+        scene.expect(Side::Waiter, "through 1", "false")?;
         scene.by(Side::Signaller, "open")?;
         scene.by(Side::Waiter, "after 1")?;
         Ok(())
@@ -148,25 +125,13 @@ fn is_device(scene: &mut Scene<'_>) -> Result<bool, Stop> {
 fn permissions(world: &World<Equipped>) -> Verdict {
     Scene::both_ways(world, |scene| {
         scene.make(NOTHING, "frames", 0)?;
-        let refused = [
-            scene.by(Side::Waiter, "host frames 1"),
-            scene.by(Side::Signaller, "value frames"),
-        ];
-        for refused in refused {
-            match refused {
-                Err(Stop::Failed(reason)) if reason.contains("may only") => {}
-                other => {
-                    return Stop::fail(format!(
-                        "a process has more rights than the plan grants: {other:?}"
-                    ));
-                }
-            }
-        }
+        fails(scene.by(Side::Waiter, "host frames 1"), "may only")?;
+        fails(scene.by(Side::Signaller, "value frames"), "may only")?;
         for side in [Side::Waiter, Side::Signaller] {
             let refusals = scene.by(side, "theirs frames")?;
             check!(
                 refusals.contains("access is in its own process"),
-                "it is not said why: {refusals}"
+                "{refusals}"
             );
         }
         Ok(())
@@ -174,54 +139,29 @@ fn permissions(world: &World<Equipped>) -> Verdict {
 }
 
 /// What fails in one process fails in the other, with the same cause.
-///
-/// Work that waits for it does not run.
 fn failures(world: &World<Equipped>) -> Verdict {
-    Scene::each_way(world, |scene, besides| {
-        scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 3")?;
-        scene.by(Side::Waiter, "wait frames 3")?;
-        scene.by(Side::Waiter, "submit frames 4")?;
-        scene.by(Side::Signaller, "fail frames the lens is dirty")?;
-        let told = [
-            scene.by(Side::Waiter, "wait frames 4"),
-            scene.by(Side::Waiter, "after 1"),
-        ];
-        for told in told {
-            match told {
-                Err(Stop::Failed(reason)) if reason.contains("the lens is dirty") => {}
-                other => return Stop::fail(format!("the cause did not come: {other:?}")),
-            }
-        }
-        let ran = scene.by(Side::Waiter, "ran")?;
-        check!(ran == "0", "work that waits for it ran");
-        // Reached values stay.
-        scene.by(Side::Waiter, "wait frames 3")?;
-        Ok(())
-    })
+    failing(world, "fail frames the lens is dirty", "the lens is dirty")
 }
 
 /// A failure comes across although the application's `Display` of its cause panics.
 ///
 /// The other process learns that the cause has no text, and does not wait until its time-out.
 fn mute(world: &World<Equipped>) -> Verdict {
+    failing(world, "mute frames", "this error has no words")
+}
+
+/// Work that waits for a failed value does not run. The signaller goes on, and reached values stay.
+fn failing(world: &World<Equipped>, order: &str, cause: &str) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 3")?;
-        scene.by(Side::Waiter, "wait frames 3")?;
+        scene.pass("frames", 3)?;
         scene.by(Side::Waiter, "submit frames 4")?;
-        scene.by(Side::Signaller, "mute frames")?;
-        for order in ["wait frames 4", "after 1"] {
-            match scene.by(Side::Waiter, order) {
-                Err(Stop::Failed(reason)) if reason.contains("this error has no words") => {}
-                other => return Stop::fail(format!("{order}: {other:?}")),
-            }
-        }
-        let ran = scene.by(Side::Waiter, "ran")?;
-        check!(ran == "0", "work that waits for it ran");
-        // The signaller goes on.
-        scene.by(Side::Signaller, "idle")?;
-        Ok(())
+        scene.by(Side::Signaller, order)?;
+        fails(scene.by(Side::Waiter, "wait frames 4"), cause)?;
+        fails(scene.by(Side::Waiter, "after 1"), cause)?;
+        scene.expect(Side::Waiter, "ran", "0")?;
+        scene.by(Side::Waiter, "wait frames 3")?;
+        scene.by(Side::Signaller, "idle").map(drop)
     })
 }
 
@@ -232,10 +172,7 @@ fn closed(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Signaller, "drop frames")?;
         scene.by(Side::Signaller, "open")?;
         scene.by(Side::Waiter, "wait frames 1")?;
-        match scene.by(Side::Waiter, "wait frames 2") {
-            Err(Stop::Failed(reason)) if reason.contains("last handle") => Ok(()),
-            other => Stop::fail(format!("the end of signals is not reported: {other:?}")),
-        }
+        fails(scene.by(Side::Waiter, "wait frames 2"), "last handle")
     })
 }
 
@@ -263,8 +200,7 @@ fn refused(world: &World<Equipped>) -> Verdict {
             }
         }
         scene.make(NOTHING, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "wait frames 1").map(|_| ())
+        scene.pass("frames", 1)
     })
 }
 

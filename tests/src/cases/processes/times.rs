@@ -6,7 +6,7 @@ use syncline::Timeline;
 use syncline::negotiate::Needs;
 
 use crate::World;
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, equipped_cases};
 use crate::peer::{Scene, Side};
 use crate::workload::Equipped;
 
@@ -59,11 +59,7 @@ fn time(scene: &mut Scene<'_>, side: Side, value: u64) -> Result<At, Stop> {
 }
 
 fn tells(scene: &mut Scene<'_>, value: u64, expected: &str) -> Verdict {
-    let told = scene.by(Side::Waiter, &format!("time frames {value}"))?;
-    check!(
-        told == expected,
-        "of {value} it is told: {told}, and not: {expected}"
-    );
+    scene.expect(Side::Waiter, &format!("time frames {value}"), expected)?;
     Ok(())
 }
 
@@ -96,13 +92,7 @@ fn bracketed(scene: &mut Scene<'_>, value: u64, signal: &str, direct: bool) -> R
         None => clock(scene, Side::Waiter)?,
     };
     let at = time(scene, Side::Waiter, value)?;
-    check!(
-        at.latest() >= from && at.earliest() <= to,
-        "{value} is said to be signalled {} ns after the host saw that it was not, and {} ns before it was, with an error of {} ns",
-        at.nanoseconds - from,
-        to - at.nanoseconds,
-        at.error
-    );
+    check!(at.latest() >= from && at.earliest() <= to, "{value}");
     Ok(at)
 }
 
@@ -122,10 +112,7 @@ fn come_across(world: &World<Equipped>) -> Verdict {
             let at = bracketed(scene, value, &format!("{how} frames {value}"), direct)?;
             for passed in [value - 2, value - 1] {
                 let told = time(scene, Side::Waiter, passed)?;
-                check!(
-                    told.nanoseconds == at.nanoseconds,
-                    "{passed} was passed over by {value} at {at:?}, and is told at {told:?}"
-                );
+                check_eq!(told.nanoseconds, at.nanoseconds, "{passed} {value}");
             }
             if let Some(last) = last.replace(at) {
                 let before = time(scene, Side::Waiter, value - 3)?;
@@ -164,8 +151,11 @@ fn in_order(world: &World<Equipped>) -> Verdict {
         scene.by(Side::Waiter, &format!("wait frames {last}"))?;
         // A bridge may carry several at once.
         let first = last - 2 * (kept - 1);
-        let order = scene.by(Side::Waiter, &format!("times frames {first} 1 {last}"))?;
-        check!(order == "in order", "{order}");
+        scene.expect(
+            Side::Waiter,
+            &format!("times frames {first} 1 {last}"),
+            "in order",
+        )?;
         // Not before: a device that writes the counter itself is ahead of the process that sends
         // its times.
         if scene.here().mechanism()?.is_native() {
@@ -181,8 +171,7 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
         make(scene, besides | Needs::HOST_ACCESS, 0)?;
         let native = scene.here().mechanism()?.is_native();
         for value in 1..=20 {
-            scene.by(Side::Signaller, &format!("signal frames {value}"))?;
-            scene.by(Side::Waiter, &format!("wait frames {value}"))?;
+            scene.pass("frames", value)?;
             scene.by(Side::Signaller, &format!("wait frames {value}"))?;
             let own = time(scene, Side::Signaller, value)?;
             let told = time(scene, Side::Waiter, value)?;
@@ -199,20 +188,16 @@ fn as_the_signaller(world: &World<Equipped>) -> Verdict {
 fn never_told(world: &World<Equipped>) -> Verdict {
     Scene::each_way(world, |scene, besides| {
         scene.make(besides, "frames", 0)?;
-        scene.by(Side::Signaller, "signal frames 1")?;
-        scene.by(Side::Waiter, "wait frames 1")?;
+        scene.pass("frames", 1)?;
         for value in [0, 1, 2] {
             tells(scene, value, "not enabled")?;
         }
-        for side in [Side::Signaller, Side::Waiter] {
-            scene.by(side, "drop frames")?;
-        }
+        scene.both("drop frames")?;
         make(scene, besides, 7)?;
         tells(scene, 0, "never written")?;
         tells(scene, 7, "never written")?;
         tells(scene, 8, "not reached")?;
-        scene.by(Side::Signaller, "signal frames 9")?;
-        scene.by(Side::Waiter, "wait frames 9")?;
+        scene.pass("frames", 9)?;
         let nine = time(scene, Side::Waiter, 9)?;
         scene.by(Side::Signaller, "fail frames the lens is dirty")?;
         let failed = scene.by(Side::Waiter, "wait frames 10");
@@ -220,10 +205,7 @@ fn never_told(world: &World<Equipped>) -> Verdict {
         tells(scene, 10, "never")?;
         tells(scene, 7, "never written")?;
         let after = time(scene, Side::Waiter, 8)?;
-        check!(
-            after.nanoseconds == nine.nanoseconds,
-            "{nine:?} became {after:?} with the failure"
-        );
+        check_eq!(after.nanoseconds, nine.nanoseconds);
         Ok(())
     })
 }

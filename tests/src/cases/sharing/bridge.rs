@@ -47,6 +47,24 @@ pub(super) fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> R
     }
 }
 
+/// Returns work that does [`fill`].
+pub(super) fn filling(
+    memory: &Buffer,
+    value: u32,
+) -> impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static {
+    let memory = memory.clone();
+    move |recorder| fill(recorder, &memory, value)
+}
+
+/// Returns work that does [`copy`].
+pub(super) fn copying(
+    from: &Buffer,
+    to: &Buffer,
+) -> impl FnOnce(&mut Recorder<'_>) -> Result<()> + Send + 'static {
+    let (from, to) = (from.clone(), to.clone());
+    move |recorder| copy(recorder, &from, &to)
+}
+
 /// A worker that copies the left side's data to the right side, if they share no memory.
 pub(super) struct Relay(host::Queue);
 

@@ -1,17 +1,18 @@
 //! X9, D4, E5: images that two devices share.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::image::{Format, ImageInfo, ImageType, ImageUsage};
-use syncline::{Buffer, Device, Error, Image, QueueKind, Recorder, SharedImage};
+use syncline::{Buffer, Device, Error, Image, QueueKind, Recorder, SharedImage, vulkan};
 
 use super::super::devices::{look, open_again};
-use super::super::{DELAY, LONG_DELAY, shows};
-use crate::arena::{Arena, exports_images, wait_until_dropped};
-use crate::case::{Stop, Verdict, check, check_error, end_process, note};
+use super::super::{DELAY, LONG_DELAY, let_go, shows};
+use super::Pair;
+use super::lost::can_be_lost;
+use crate::arena::{Arena, exports_images};
+use crate::case::{Stop, Verdict, check, check_eq, check_error, note};
 use crate::footprint::grows_nothing;
 use crate::texels::{PLAIN, SHAPES, cut, shape, texels, used, words_of};
 use crate::user::Queue;
@@ -45,11 +46,10 @@ const FORMATS: [Format; 8] = [
 ];
 
 /// Makes an image, or skips the case if the pair shares none.
-fn image(world: &World<Equipped>, info: &ImageInfo) -> Result<SharedImage, Stop> {
-    let link = super::linked(world.left.library(), world.right.library());
-    match link.image(info) {
+fn image(world: &World<Equipped>, info: &ImageInfo) -> Result<[Image; 2], Stop> {
+    match Pair::of(world)?.link.image(info) {
         Err(error @ Error::CannotShare { .. }) => Stop::skip(error.to_string()),
-        other => Ok(other?),
+        other => Ok(views(&other?)),
     }
 }
 
@@ -62,16 +62,53 @@ fn views(of: &SharedImage) -> [Image; 2] {
     [of.left().clone(), of.right().clone()]
 }
 
-fn upload(world: &World<Equipped>, side: usize, words: &[u32]) -> Result<Buffer, Stop> {
-    let device = [&world.left, &world.right][side];
-    let buffer = device.buffer(words.len())?;
-    let Some(to) = buffer.words() else {
-        return Stop::fail("the host does not see its buffer");
-    };
-    for (to, word) in to.iter().zip(words) {
+/// The side that is Vulkan's, and its device.
+fn vulkan(world: &World<Equipped>) -> Result<(usize, &vulkan::Device), Stop> {
+    let side = vulkan_side(world);
+    match [world.left.library(), world.right.library()][side] {
+        Device::Vulkan(device) => Ok((side, device)),
+        _ => Stop::skip("only Vulkan's images are adopted"),
+    }
+}
+
+fn store(to: &Buffer, words: &[u32]) {
+    for (to, word) in to.words().unwrap_or_default().iter().zip(words) {
         to.store(*word, Ordering::Relaxed);
     }
+}
+
+fn upload(world: &World<Equipped>, side: usize, words: &[u32]) -> Result<Buffer, Stop> {
+    let buffer = [&world.left, &world.right][side].buffer(words.len())?;
+    store(&buffer, words);
     Ok(buffer)
+}
+
+/// Memory of a side for a copy of [`PLAIN`].
+fn target(world: &World<Equipped>, side: usize) -> Result<Buffer, Stop> {
+    upload(world, side, &vec![0; words_of(&PLAIN, 0)])
+}
+
+/// Returns work that writes the first level.
+fn writing(
+    from: &Buffer,
+    to: &Image,
+) -> impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + 'static {
+    let (from, to) = (from.clone(), to.clone());
+    move |recorder| recorder.copy_to_image(&from, &to, 0)
+}
+
+/// Returns work that reads the first level.
+fn reading(
+    from: &Image,
+    to: &Buffer,
+) -> impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + 'static {
+    let (from, to) = (from.clone(), to.clone());
+    move |recorder| recorder.copy_from_image(&from, 0, &to)
+}
+
+fn has_texels(buffer: &Buffer, round: u32) -> Verdict {
+    check!(Equipped::read(buffer) == texels(&PLAIN, 0, round));
+    Ok(())
 }
 
 /// A queue of each side. Copies to images of depth need one for graphics on Vulkan.
@@ -102,8 +139,7 @@ fn device_memory(world: &World<Equipped>, side: usize, words: usize) -> Result<B
 /// Every other pair of rounds goes through memory of the devices.
 fn exchange(world: &World<Equipped>, images: &[Image; 2], rounds: u32) -> Verdict {
     let info = *images[0].info();
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
+    let line = Pair::of(world)?.line("line")?;
     let queues = queues(world)?;
     let first = vulkan_side(world);
     for round in 0..rounds {
@@ -154,12 +190,7 @@ fn exchange(world: &World<Equipped>, images: &[Image; 2], rounds: u32) -> Verdic
             let expected = cut(texels(&info, level, round), &info, level);
             let mut pairs = found.iter().zip(&expected);
             let wrong = pairs.position(|(one, two)| one != two);
-            check!(
-                wrong.is_none(),
-                "{info:?}, round {round}, level {level}: word {wrong:?} of {} is {:?}",
-                found.len(),
-                wrong.map(|index| (found[index], expected[index]))
-            );
+            check_eq!(wrong, None, "{info:?}, round {round}, level {level}");
         }
     }
     Ok(())
@@ -167,9 +198,9 @@ fn exchange(world: &World<Equipped>, images: &[Image; 2], rounds: u32) -> Verdic
 
 fn same_texels(world: &World<Equipped>) -> Verdict {
     for info in SHAPES {
-        let shared = image(world, &info)?;
-        check!(*shared.info() == info, "it has other properties");
-        exchange(world, &views(&shared), 4)?;
+        let images = image(world, &info)?;
+        check_eq!(*images[0].info(), info);
+        exchange(world, &images, 4)?;
     }
     Ok(())
 }
@@ -194,21 +225,15 @@ fn surfaces_are_not_compressed(image: &Image) -> Verdict {
 /// Each format that Vulkan's device exports is shared. The others are refused by their name.
 fn every_format(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
-    let libraries = [world.left.library(), world.right.library()];
-    let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
-        return Stop::fail("no side is Vulkan's");
-    };
-    let link = super::linked(libraries[0], libraries[1]);
+    let (_, device) = vulkan(world)?;
+    let link = Pair::of(world)?.link;
     let mut count = 0;
     for &format in Format::ALL {
         let info = used(format, PLAIN.usage);
         let is_needed = exports_images(device, &info) || FORMATS.contains(&format);
         match link.image(&info) {
             Ok(shared) => {
-                check!(
-                    is_needed,
-                    "{format:?} is shared, which the device does not export"
-                );
+                check!(is_needed, "{format:?}");
                 let images = views(&shared);
                 exchange(world, &images, 2)?;
                 images.iter().try_for_each(surfaces_are_not_compressed)?;
@@ -226,56 +251,43 @@ fn every_format(world: &World<Equipped>) -> Verdict {
 
 /// Vulkan's side writes the image behind long work, and the other side reads it.
 fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> {
-    let shared = image(world, &PLAIN)?;
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
+    let images = image(world, &PLAIN)?;
+    let pair = Pair::of(world)?;
+    let line = pair.line("line")?;
     let writer = vulkan_side(world);
-    let devices = [&world.left, &world.right];
-    let queues = [world.left_queue("left")?, world.right_queue("right")?];
-    let images = views(&shared);
-    let words = words_of(&PLAIN, 0);
-    let mut target = None;
+    let seen = target(world, 1 - writer)?;
+    let delay = if synchronized { DELAY } else { LONG_DELAY };
     // The first round is without a delay: the image has texels then.
     for (round, word) in [(0, 1), (1, 2)] {
-        let from = upload(world, writer, &vec![word; words])?;
-        let seen = upload(world, 1 - writer, &vec![0; words])?;
-        let delay = if synchronized { DELAY } else { LONG_DELAY };
-        let (device, to) = (devices[writer].clone(), images[writer].clone());
+        let at = 2 * round;
+        let from = upload(world, writer, &vec![word; words_of(&PLAIN, 0)])?;
+        let (device, write) = (
+            pair.devices()[writer].clone(),
+            writing(&from, &images[writer]),
+        );
         let work = move |recorder: &mut Recorder<'_>| {
             if round > 0 {
                 device.busy(recorder, delay)?;
             }
-            recorder.copy_to_image(&from, &to, 0)
+            write(recorder)
         };
-        queues[writer].submit(
-            &[line.at(2 * round)],
-            work,
-            &[line.signal_at(2 * round + 1)],
-        )?;
+        pair.queues[writer].submit(&[line.at(at)], work, &[line.signal_at(at + 1)])?;
         let ready = match synchronized || round == 0 {
-            true => line.at(2 * round + 1),
+            true => line.at(at + 1),
             false => world.left.empty_point(),
         };
-        let (from, to) = (images[1 - writer].clone(), seen.clone());
-        let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);
-        let read = queues[1 - writer].submit(&[ready], work, &[])?;
+        let read = reading(&images[1 - writer], &seen);
+        let read = pair.queues[1 - writer].submit(&[ready], read, &[])?;
         read.end().wait(patience())?;
-        line.at(2 * round + 1).wait(patience())?;
+        line.at(at + 1).wait(patience())?;
         // The next round's signal needs one in between.
-        line.signal(2 * round + 2)?;
-        target = Some(seen);
+        line.signal(at + 2)?;
     }
-    Ok(target.as_ref().map(Equipped::read).unwrap_or_default())
+    Ok(Equipped::read(&seen))
 }
 
 fn with_wait(world: &World<Equipped>) -> Verdict {
-    let words = carry(world, true)?;
-    let right = words.iter().filter(|&&word| word == 2).count();
-    check!(
-        right == words.len(),
-        "{right} of {} words arrived",
-        words.len()
-    );
+    check!(carry(world, true)?.iter().all(|&word| word == 2));
     Ok(())
 }
 
@@ -290,7 +302,7 @@ fn without_wait(world: &World<Equipped>) -> Verdict {
 /// Properties that cannot be shared are refused before anything is made.
 fn described(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
-    let link = super::linked(world.left.library(), world.right.library());
+    let link = Pair::of(world)?.link;
     let d2 = |size, levels, layers| shape(ImageType::D2, size, levels, layers);
     let large = 1 << 30;
     let bad = [
@@ -351,36 +363,33 @@ fn described(world: &World<Equipped>) -> Verdict {
 /// ends meanwhile.
 fn kept(world: &World<Equipped>) -> Verdict {
     image(world, &PLAIN)?;
-    let link = super::linked(world.left.library(), world.right.library());
-    let queues = [world.left_queue("left")?, world.right_queue("right")?];
+    let pair = Pair::of(world)?;
     let first = vulkan_side(world);
+    let (device, second) = (pair.devices()[first], 1 - first);
     grows_nothing(|| {
         for nth in 0..8 {
-            let line = world.left.own(link.timeline("line")?);
-            let mut images = views(&image(world, &PLAIN)?).map(Some);
+            let line = pair.line("line")?;
+            let images = image(world, &PLAIN)?;
             let from = upload(world, first, &texels(&PLAIN, 0, nth))?;
-            let seen = upload(world, 1 - first, &vec![0; words_of(&PLAIN, 0)])?;
-            let Some(to) = images[first].clone() else {
-                return Stop::fail("there is no image");
-            };
+            let seen = target(world, second)?;
+            let (write, read) = (
+                writing(&from, &images[first]),
+                reading(&images[second], &seen),
+            );
+            let mut images = images.map(Some);
             let is_busy = nth & 4 != 0;
-            let device = [&world.left, &world.right][first].clone();
+            let device = device.clone();
             let work = move |recorder: &mut Recorder<'_>| {
                 if is_busy {
                     device.busy(recorder, DELAY)?;
                 }
-                recorder.copy_to_image(&from, &to, 0)
+                write(recorder)
             };
-            queues[first].submit(&[], work, &[line.signal_at(1)])?;
+            pair.queues[first].submit(&[], work, &[line.signal_at(1)])?;
             if nth & 1 == 0 {
                 images[first] = None;
             }
-            let Some(from) = images[1 - first].clone() else {
-                return Stop::fail("there is no image");
-            };
-            let to = seen.clone();
-            let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);
-            let read = queues[1 - first].submit(&[line.at(1)], work, &[])?;
+            let read = pair.queues[second].submit(&[line.at(1)], read, &[])?;
             if nth & 2 == 0 {
                 images.reverse();
             }
@@ -392,16 +401,12 @@ fn kept(world: &World<Equipped>) -> Verdict {
             }
             read.end().wait(patience())?;
             drop(two);
-            let found = Equipped::read(&seen);
-            check!(found == texels(&PLAIN, 0, nth), "the texels are wrong");
+            has_texels(&seen, nth)?;
         }
-        for (queue, device) in queues.iter().zip([&world.left, &world.right]) {
-            queue.idle(patience())?;
-            #[cfg(feature = "cuda")]
-            if let Device::Cuda(device) = device.library() {
-                device.free_what_is_due()?;
-            }
-            let _ = device;
+        pair.idle()?;
+        #[cfg(feature = "cuda")]
+        if let Device::Cuda(device) = pair.devices()[second].library() {
+            device.free_what_is_due()?;
         }
         Ok(())
     })
@@ -409,14 +414,14 @@ fn kept(world: &World<Equipped>) -> Verdict {
 
 /// A submission of Vulkan that would keep undefined contents is refused. Later ones are not.
 fn discarded(world: &World<Equipped>) -> Verdict {
-    use syncline::vulkan::Contents;
-    use syncline::vulkan::ash::vk::ImageLayout;
+    use vulkan::Contents;
+    use vulkan::ash::vk::ImageLayout;
 
-    let shared = image(world, &PLAIN)?;
+    let images = image(world, &PLAIN)?;
     let side = vulkan_side(world);
-    let queue = [world.left_queue("left")?, world.right_queue("right")?];
-    let queue = &queue[side];
-    let image = views(&shared)[side].clone();
+    let pair = Pair::of(world)?;
+    let queue = &pair.queues[side];
+    let image = &images[side];
     let acquire = |contents| {
         let image = image.clone();
         move |recorder: &mut Recorder<'_>| {
@@ -429,51 +434,38 @@ fn discarded(world: &World<Equipped>) -> Verdict {
         Error::Unsupported { reason, .. } if reason.contains("it is new")
     );
     for contents in [Contents::Discard, Contents::Keep, Contents::Discard] {
-        let submitted = queue.submit(&[], acquire(contents), &[])?;
-        submitted.end().wait(patience())?;
+        queue.submit(&[], acquire(contents), &[])?;
+        queue.idle(patience())?;
     }
-    exchange(world, &views(&shared), 2)
+    exchange(world, &images, 2)
 }
 
 /// Both sides use an image in memory of the application, at its offset. The memory is kept.
 fn application(world: &World<Equipped>) -> Verdict {
-    let libraries = [world.left.library(), world.right.library()];
-    let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
-        return Stop::skip("only Vulkan's images are adopted");
-    };
+    let (side, device) = vulkan(world)?;
     image(world, &PLAIN)?;
-    let link = super::linked(libraries[0], libraries[1]);
+    let link = Pair::of(world)?.link;
     let both = |info| [(info, false), (info, true)];
     for (info, alone) in [PLAIN, SHAPES[2], SHAPES[3]].into_iter().flat_map(both) {
-        let arena = Arc::new(match alone {
-            true => Arena::of_image(device, info)?,
-            false => Arena::with_image(device, info)?,
-        });
-        let is_dropped = Arc::downgrade(&arena);
-        let Some(adopted) = arena.adopt_image(&info)? else {
-            return Stop::fail("the arena has no image");
-        };
+        let (adopted, is_dropped) = Arena::image(device, info, &info, alone)?;
         let offset = adopted.offset_in_allocation();
         check!((offset == 0) == alone, "it is at {offset}");
-        let shared = link.share_image(&adopted)?;
+        let images = views(&link.share_image(&adopted)?);
         drop(adopted);
-        exchange(world, &views(&shared), 4)?;
-        let other = views(&shared)[1 - vulkan_side(world)].clone();
-        drop(shared);
-        check!(
-            is_dropped.strong_count() > 0,
-            "the memory of an image is gone"
-        );
+        exchange(world, &images, 4)?;
+        let other = images[1 - side].clone();
+        drop(images);
+        check!(is_dropped.strong_count() > 0);
         drop(other);
-        wait_until_dropped(&is_dropped)?;
+        let_go(&is_dropped)?;
     }
     // An image of a third device, in memory that was made for it.
-    let vulkan = [&world.left, &world.right][vulkan_side(world)];
-    let Device::Vulkan(third) = open_again(vulkan, &look())? else {
+    let again = open_again([&world.left, &world.right][side], &look())?;
+    let Device::Vulkan(third) = again else {
         return Stop::fail("another backend has the same device");
     };
     let (stranger, _handle) = third.export_image(&PLAIN)?;
-    check_error!(link.share_image(&stranger), Error::WrongDevice { .. });
+    check_error!(link.share_image(&stranger), WrongDevice);
     Ok(())
 }
 
@@ -488,7 +480,7 @@ fn views_outlive(world: &World<Equipped>) -> Verdict {
     let sides = views(&shared);
     drop((devices, shared));
     let words = words_of(&PLAIN, 0);
-    let (mut seen, mut kept) = (Vec::new(), Vec::new());
+    let mut kept = Vec::new();
     for side in [writer, 1 - writer] {
         let image = sides[side].clone();
         let (device, view): (_, Option<Box<dyn Any>>) = match &image {
@@ -509,25 +501,14 @@ fn views_outlive(world: &World<Equipped>) -> Verdict {
         let queue = device.queue(QueueKind::Compute, "late")?;
         let buffer = Buffer::host_visible(&device, 4 * words as u64)?;
         if side == writer {
-            for (to, word) in buffer
-                .words()
-                .unwrap_or_default()
-                .iter()
-                .zip(texels(&PLAIN, 0, 1))
-            {
-                to.store(word, Ordering::Relaxed);
-            }
+            store(&buffer, &texels(&PLAIN, 0, 1));
+            queue.submit(&[], writing(&buffer, &image), &[])?;
+        } else {
+            queue.submit(&[], reading(&image, &buffer), &[])?;
         }
-        let other = buffer.clone();
-        let work = move |recorder: &mut Recorder<'_>| match side == writer {
-            true => recorder.copy_to_image(&other, &image, 0),
-            false => recorder.copy_from_image(&image, 0, &other),
-        };
-        queue.submit(&[], work, &[])?;
         queue.idle(patience())?;
-        seen = Equipped::read(&buffer);
+        has_texels(&buffer, 1)?;
     }
-    check!(seen == texels(&PLAIN, 0, 1), "the texels are wrong");
     drop(sides);
     // A surface alone keeps its image.
     drop(kept);
@@ -539,22 +520,18 @@ fn views_outlive(world: &World<Equipped>) -> Verdict {
 /// Vulkan's device is lost in a submission that has the image. The other side goes on with it.
 fn lost(world: &World<Equipped>) -> Verdict {
     let left = world.left.subject();
-    if let Some(reason) = left.why_not_lost() {
-        return Stop::skip(reason);
-    }
     if !matches!(world.left.library(), Device::Vulkan(_)) {
         return Stop::skip("only Vulkan's submissions acquire images");
     }
-    end_process();
-    let images = views(&image(world, &PLAIN)?);
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = link.timeline("line")?;
+    can_be_lost(left)?;
+    let images = image(world, &PLAIN)?;
+    let line = Pair::of(world)?.line("line")?;
     let from = upload(world, 0, &texels(&PLAIN, 0, 0))?;
-    let (to, loss, subject) = (images[0].clone(), left.loss()?, left.clone());
+    let (write, loss, subject) = (writing(&from, &images[0]), left.loss()?, left.clone());
     let blocks = loss.clone();
-    let losing = world.left.library().queue(QueueKind::Graphics, "losing")?;
+    let losing = world.left.queue(QueueKind::Graphics, "losing")?;
     let work = move |recorder: &mut Recorder<'_>| {
-        recorder.copy_to_image(&from, &to, 0)?;
+        write(recorder)?;
         subject.block_until_lost(recorder, &blocks)
     };
     losing.submit(&[], work, &[line.signal_at(1)])?;
@@ -563,35 +540,23 @@ fn lost(world: &World<Equipped>) -> Verdict {
     check_error!(ended, error if matches!(error.root(), Error::DeviceLost { .. }));
     // All texels are written again, so nothing is kept.
     let from = upload(world, 1, &texels(&PLAIN, 0, 1))?;
-    let seen = upload(world, 1, &vec![0; words_of(&PLAIN, 0)])?;
-    let (image, to) = (images[1].clone(), seen.clone());
-    let work = move |recorder: &mut Recorder<'_>| {
-        recorder.copy_to_image(&from, &image, 0)?;
-        recorder.copy_from_image(&image, 0, &to)
-    };
+    let seen = target(world, 1)?;
+    let (write, read) = (writing(&from, &images[1]), reading(&images[1], &seen));
+    let work = move |recorder: &mut Recorder<'_>| write(recorder).and_then(|()| read(recorder));
     let queue = &queues(world)?[1];
     queue.submit(&[], work, &[])?.end().wait(patience())?;
-    let found = Equipped::read(&seen);
-    check!(found == texels(&PLAIN, 0, 1), "the texels are wrong");
-    Ok(())
+    has_texels(&seen, 1)
 }
 
 /// Copies between an image and buffers with bytes of it are refused. Those beside it are not.
 fn overlapping(world: &World<Equipped>) -> Verdict {
     /// More than a copied level has.
     const NEAR: u64 = 16 << 10;
-    let libraries = [world.left.library(), world.right.library()];
-    let Device::Vulkan(device) = libraries[vulkan_side(world)] else {
-        return Stop::skip("only Vulkan's images are adopted");
-    };
+    let (_, device) = vulkan(world)?;
     image(world, &PLAIN)?;
-    let link = super::linked(libraries[0], libraries[1]);
-    let arena = Arc::new(Arena::with_image(device, PLAIN)?);
-    let Some(adopted) = arena.adopt_image(&PLAIN)? else {
-        return Stop::fail("the arena has no image");
-    };
+    let (adopted, _) = Arena::image(device, PLAIN, &PLAIN, false)?;
     let (at, size) = (adopted.offset_in_allocation(), PLAIN.level_size(0));
-    let images = views(&link.share_image(&adopted)?);
+    let images = views(&Pair::of(world)?.link.share_image(&adopted)?);
     // The image has contents then, which a copy from it may keep.
     exchange(world, &images, 2)?;
     let queues = queues(world)?;
@@ -599,21 +564,20 @@ fn overlapping(world: &World<Equipped>) -> Verdict {
         let buffer = |offset| buffer_beside(image, offset, size);
         for offset in [at - size + 4, at, at + 64] {
             for to_image in [true, false] {
-                let (image, buffer) = (image.clone(), buffer(offset)?);
-                let work = move |recorder: &mut Recorder<'_>| match to_image {
-                    true => recorder.copy_to_image(&buffer, &image, 0),
-                    false => recorder.copy_from_image(&image, 0, &buffer),
+                let buffer = buffer(offset)?;
+                let refused = match to_image {
+                    true => queue.submit(&[], writing(&buffer, image), &[]),
+                    false => queue.submit(&[], reading(image, &buffer), &[]),
                 };
                 check_error!(
-                    queue.submit(&[], work, &[]),
+                    refused,
                     Error::Unsupported { asked, reason, .. }
                         if asked.contains("copy level 0") && reason.contains(&offset.to_string())
                 );
             }
         }
-        let (from, to) = (image.clone(), buffer(at - NEAR)?);
-        let work = move |recorder: &mut Recorder<'_>| recorder.copy_from_image(&from, 0, &to);
-        queue.submit(&[], work, &[])?.end().wait(patience())?;
+        queue.submit(&[], reading(image, &buffer(at - NEAR)?), &[])?;
+        queue.idle(patience())?;
     }
     exchange(world, &images, 2)
 }

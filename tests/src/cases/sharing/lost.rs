@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::process::Endpoint;
-use syncline::{Device, Error, Mechanism, Point, Queue, QueueKind, Recorder, info::BackendKind};
+use syncline::{
+    Device, Error, Mechanism, Point, Queue, QueueKind, Recorder, Signal, info::BackendKind,
+};
 
 use super::super::devices::look;
 use super::super::processes::lost::in_time;
-use crate::case::{Stop, Verdict, check, end_process};
-use crate::workload::Equipped;
+use super::super::until;
+use crate::case::{Stop, Verdict, check, check_eq, end_process};
+use crate::workload::{Equipped, Loss};
 use crate::{Subject as _, World, patience};
 
 linked_cases! {
@@ -20,6 +23,15 @@ linked_cases! {
     "lost_with_many_queues_waiting": [E3 X2] or [E3 Q3] => many;
     "lost_with_work_held": [E3 E2 Q4] or [E3 E2 Q4] => held;
     "lost_after_a_chain": [E1 E3 X2] or [E1 E3 Q3] => chain;
+}
+
+/// Skips the case if it cannot lose the device. The process ends with the case otherwise.
+pub(crate) fn can_be_lost(device: &Equipped) -> Verdict {
+    if let Some(reason) = device.why_not_lost() {
+        return Stop::skip(reason);
+    }
+    end_process();
+    Ok(())
 }
 
 /// More queues than a CUDA device has hardware connections, so that their waits occupy all of them.
@@ -41,10 +53,7 @@ fn many(world: &World<Equipped>) -> Verdict {
 /// device can be opened, or there is a typed error.
 fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     let left = world.left.subject();
-    if let Some(reason) = left.why_not_lost() {
-        return Stop::skip(reason);
-    }
-    end_process();
+    can_be_lost(left)?;
     let link = super::linked(world.left.library(), world.right.library());
     let (line, paid) = (link.timeline("line")?, link.timeline("paid")?);
     let right = world.right.library();
@@ -54,13 +63,7 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     let losing = world.left.library().queue(QueueKind::Compute, "losing")?;
     losing.submit(&[], |_| Ok(()), &[paid.signal_at(1)])?;
     paid.at(1).wait(patience())?;
-    let loss = left.loss()?;
-    let (subject, blocks) = (left.clone(), loss.clone());
-    losing.submit(
-        &[],
-        move |recorder| subject.block_until_lost(recorder, &blocks),
-        &[line.signal_at(1)],
-    )?;
+    let loss = block_until_lost(world, &losing, &[line.signal_at(1)])?;
     let mut queues = Vec::new();
     for value in 1..=count {
         let queue = right.queue(QueueKind::Compute, &format!("waiting {value}"))?;
@@ -113,20 +116,31 @@ fn lose_the_left(world: &World<Equipped>, count: u64) -> Verdict {
     Ok(())
 }
 
+/// Submits work that blocks until the left device is lost, and then signals.
+fn block_until_lost(
+    world: &World<Equipped>,
+    losing: &Queue,
+    signals: &[Signal<'_>],
+) -> Result<Loss, Stop> {
+    let subject = world.left.subject().clone();
+    let loss = subject.loss()?;
+    let blocks = loss.clone();
+    let work = move |recorder: &mut Recorder<'_>| subject.block_until_lost(recorder, &blocks);
+    losing.submit(&[], work, signals)?;
+    Ok(loss)
+}
+
 /// The left device is lost while it holds submissions and has nothing pending that is awaited.
 ///
 /// What it holds fails, and what waits for that. The timeline that the held work waits for goes on.
 /// The time-out of a wait that has nothing to do with it names the device, also of one for a peer.
 fn held(world: &World<Equipped>) -> Verdict {
     let left = world.left.subject();
-    if let Some(reason) = left.why_not_lost() {
-        return Stop::skip(reason);
-    }
-    end_process();
+    can_be_lost(left)?;
     let link = super::linked(world.left.library(), world.right.library());
     let right = world.right.library();
-    let [gate, own, behind] = ["gate", "own", "behind"].map(|label| right.timeline(label));
-    let (gate, own, behind) = (gate?, own?, behind?);
+    let (gate, own) = (right.timeline("gate")?, right.timeline("own")?);
+    let behind = right.timeline("behind")?;
     let shared = link.timeline("shared")?;
 
     let holding = world.left.library().queue(QueueKind::Compute, "holding")?;
@@ -138,13 +152,7 @@ fn held(world: &World<Equipped>) -> Verdict {
     waiting.submit(&waited, |_| Ok(()), &[behind.signal_at(1)])?;
 
     let losing = world.left.library().queue(QueueKind::Compute, "losing")?;
-    let loss = left.loss()?;
-    let (subject, blocks) = (left.clone(), loss.clone());
-    losing.submit(
-        &[],
-        move |recorder| subject.block_until_lost(recorder, &blocks),
-        &[],
-    )?;
+    let loss = block_until_lost(world, &losing, &[])?;
     left.lose(&loss)?;
     let lost = Instant::now();
     let points = [own.at(1), shared.at(1), behind.at(1)];
@@ -155,10 +163,7 @@ fn held(world: &World<Equipped>) -> Verdict {
     let named = format!("{} is lost", world.left.library().object());
     let cause = ended.map_err(|error| error.root().to_string());
     let is_named = |cause: &String| cause.contains(&named);
-    check!(
-        cause.as_ref().is_err_and(is_named),
-        "no {named:?} in: {cause:?}"
-    );
+    check!(cause.as_ref().is_err_and(is_named), "{named:?} {cause:?}");
 
     gate.signal(1)?;
     let told = gate.at(2).wait(Duration::ZERO);
@@ -176,10 +181,7 @@ fn held(world: &World<Equipped>) -> Verdict {
         let Err(told @ Error::PeerSilent { .. }) = told else {
             return Stop::fail(format!("the peer has sent nothing: {told:?}"));
         };
-        check!(
-            told.to_string().contains(&named) == names,
-            "{named:?} within {timeout:?}: {told}"
-        );
+        check_eq!(told.to_string().contains(&named), names, "{timeout:?}");
     }
     drop((near, peer.join()));
     gate.signal(2)?;
@@ -201,10 +203,7 @@ fn chain(world: &World<Equipped>) -> Verdict {
     if world.left.info().backend != BackendKind::Cuda {
         return Stop::skip("only a CUDA device is lost by its work");
     }
-    if let Some(reason) = left.why_not_lost() {
-        return Stop::skip(reason);
-    }
-    end_process();
+    can_be_lost(left)?;
     let (library, right) = (world.left.library(), world.right.library());
     let link = super::linked(library, right);
     let line = link.timeline("line")?;
@@ -224,11 +223,7 @@ fn chain(world: &World<Equipped>) -> Verdict {
     let subject = left.clone();
     let fault = move |recorder: &mut Recorder<'_>| subject.fault(recorder);
     ours.submit(&[line.at(CHAIN)], fault, &[line.signal_at(CHAIN + 1)])?;
-    let begun = Instant::now();
-    while library.check().is_ok() {
-        check!(begun.elapsed() < patience(), "the kernel does not fault");
-        std::thread::yield_now();
-    }
+    until(|| Ok(library.check().is_err()))?;
     line.at(CHAIN).wait(Duration::ZERO)?;
     drop(busy);
     native_code(&line, line.at(CHAIN + 1).wait(patience()))?;
@@ -257,12 +252,7 @@ impl Busy {
         check!(held.is_held(), "a wait without a port is not held");
         let signalling = device.queue(QueueKind::Compute, "signalling")?;
         signalling.submit(&[], |_| Ok(()), &[own.signal_at(1)])?;
-        let begun = Instant::now();
-        while !self.0.0.load(Ordering::SeqCst) {
-            check!(begun.elapsed() < patience(), "the held work does not begin");
-            std::thread::yield_now();
-        }
-        Ok(())
+        until(|| Ok(self.0.0.load(Ordering::SeqCst)))
     }
 }
 
@@ -294,10 +284,7 @@ fn fails_and_is_released(
     for check in ["a check", "another check"] {
         codes.push(native_code(&check, left.check())?);
     }
-    check!(
-        codes.iter().all(|code| *code == codes[0]),
-        "the causes are {codes:?}"
-    );
+    check!(codes.iter().all(|code| *code == codes[0]), "{codes:?}");
     Ok(())
 }
 

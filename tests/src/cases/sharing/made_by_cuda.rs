@@ -7,12 +7,14 @@ use syncline::backend::Device as _;
 use syncline::handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected};
 use syncline::{Buffer, Device, Error, cuda};
 
-use super::bridge::{copy, fill};
-use super::ranges::{BYTES, Both, RANGES, exchange, expected};
+use super::super::filled;
+use super::Pair;
+use super::bridge::{copying, filling};
+use super::ranges::{BYTES, Both, exchange, parts};
 use crate::case::{Stop, Verdict, check, check_error};
-use crate::cases::kinds::kinds;
+use crate::cases::kinds::{came_back, kinds};
 use crate::workload::Equipped;
-use crate::{Subject as _, World, patience};
+use crate::{World, patience};
 
 linked_cases! {
     "memory_that_cuda_made": [X8 Q9] or [X8 Q9] => passed;
@@ -108,12 +110,7 @@ fn passed(world: &World<Equipped>) -> Verdict {
         let made = Buffer::Cuda(whole.view(offset, BYTES)?);
         // In Vulkan, the second buffer overlaps the first one.
         let both_of = both(side, made, imported.range(offset, BYTES)?);
-        let mut parts = Vec::new();
-        for (offset, bytes) in RANGES {
-            let [left, right] = &both_of;
-            parts.push([left.view(offset, bytes)?, right.view(offset, bytes)?]);
-        }
-        exchange(world, &both_of, &parts, expected)?;
+        exchange(world, &both_of, &parts(&both_of)?)?;
     }
     Ok(())
 }
@@ -121,39 +118,25 @@ fn passed(world: &World<Equipped>) -> Verdict {
 /// Work that is in flight keeps the memory. Afterwards, the importer has the bytes.
 fn kept(world: &World<Equipped>) -> Verdict {
     const WORDS: usize = 16;
-    let (side, from, to) = exporter(world)?;
-    let devices = [&world.left, &world.right];
-    let queues = [world.left_queue("left")?, world.right_queue("right")?];
-    let (maker, importer) = (side, 1 - side);
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
-    let stall = devices[maker].stall()?;
+    let (maker, from, to) = exporter(world)?;
+    let pair = Pair::of(world)?;
+    let line = pair.line("line")?;
+    let stall = pair.devices()[maker].stall()?;
     let (whole, handle) = from.export_buffer(BYTES)?;
     let imported = Imported::of(to, handle)?.range(4096, 4 * WORDS as u64)?;
     let made = Buffer::Cuda(whole.view(4096, 4 * WORDS as u64)?);
-    let latch = stall.latch();
-    let work = move |recorder: &mut syncline::Recorder<'_>| {
-        latch.block(recorder)?;
-        fill(recorder, &made, 0xFACE)
-    };
-    queues[maker].submit(&[], work, &[line.signal_at(1)])?;
+    pair.queues[maker].block(&stall)?;
+    let signals = [line.signal_at(1)];
+    pair.queues[maker].submit(&[], filling(&made, 0xFACE), &signals)?;
     // Nothing but the submission has the exporter's mapping.
-    drop(whole);
+    drop((whole, made));
     stall.release()?;
-    let target = devices[importer].buffer(WORDS)?;
-    let (from, to) = (imported, target.clone());
-    let work = move |recorder: &mut syncline::Recorder<'_>| copy(recorder, &from, &to);
-    queues[importer].submit(&[line.at(1)], work, &[line.signal_at(2)])?;
+    let target = pair.devices()[1 - maker].buffer(WORDS)?;
+    let copies = copying(&imported, &target);
+    pair.queues[1 - maker].submit(&[line.at(1)], copies, &[line.signal_at(2)])?;
     line.at(2).wait(patience())?;
-    let words = Equipped::read(&target);
-    check!(
-        words.iter().all(|&word| word == 0xFACE),
-        "the importer reads {words:?}"
-    );
-    for queue in &queues {
-        queue.idle(patience())?;
-    }
-    Ok(())
+    filled::<Equipped>(&target, 0xFACE, "what the importer reads")?;
+    pair.idle()
 }
 
 /// What is refused returns the handle, and changes nothing.
@@ -213,14 +196,7 @@ fn hostile(from: &cuda::Device, to: &Device, own: &Origin, info: MemoryInfo) -> 
         let number = fd.as_raw_fd();
         // SAFETY: the kind is wrong on purpose. Drivers answer such descriptors with an error.
         let handle = unsafe { MemoryFd::from_fd(fd, own.clone(), info) };
-        let Err(Rejected { handle, error }) = import(to, handle) else {
-            return Stop::fail(format!("{what} is imported as memory"));
-        };
-        let back = handle.into_fd();
-        check!(
-            back.as_raw_fd() == number && rustix::fs::fstat(&back).is_ok(),
-            "{what} did not come back open"
-        );
+        let error = came_back(what, number, import(to, handle))?;
         check!(matches!(error, Error::Import { .. }), "{what}: {error}");
         from.check()?;
         to.check()?;

@@ -9,9 +9,11 @@ use syncline::{
     share,
 };
 
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Verdict, check, check_eq, equipped_cases};
+use crate::cases::devices::one_device_only;
+use crate::cases::{copying, filled};
 use crate::workload::Equipped;
-use crate::{Subject as _, World, patience};
+use crate::{World, patience};
 
 equipped_cases! {
     "share.says_how_and_why": [X5 E5] => says_how;
@@ -22,36 +24,21 @@ equipped_cases! {
 fn says_how(world: &World<Equipped>) -> Verdict {
     super::pair_only(world)?;
     let link = connect(world.left.library(), world.right.library());
-    check!(
-        !link.why().is_empty(),
-        "no reason is given for {}",
-        link.mechanism()
-    );
+    check!(!link.why().is_empty());
     match share(world.left.library(), world.right.library()) {
         Ok(native) => {
             // The engine's way to the host is shorter, although there is a native one.
             let shorter = (native.mechanism(), link.mechanism())
                 == (Mechanism::SharedMemory, Mechanism::Engine);
-            check!(
-                shorter || native.mechanism() == link.mechanism(),
-                "share and connect disagree"
-            );
+            check!(shorter || native.mechanism() == link.mechanism());
             let line = native.timeline("line")?;
             let devices: Vec<_> = line.devices().collect();
             for side in [&world.left, &world.right] {
                 // Host threads are no device that waits natively.
                 let is_host = side.info().backend == BackendKind::Host;
-                check!(
-                    is_host || devices.contains(&side.id()),
-                    "{} has no port",
-                    side.object()
-                );
+                check!(is_host || devices.contains(&side.id()));
             }
-            check!(
-                could_share(world.left.info(), world.right.info()),
-                "by what the two say of themselves, they do not share {}",
-                native.mechanism()
-            );
+            check!(could_share(world.left.info(), world.right.info()));
         }
         Err(Error::CannotShare {
             left,
@@ -60,19 +47,15 @@ fn says_how(world: &World<Equipped>) -> Verdict {
             conflict,
             ..
         }) => {
-            check!(
-                link.mechanism() == Mechanism::Engine,
-                "refused, but linked by {}",
-                link.mechanism()
-            );
+            check_eq!(link.mechanism(), Mechanism::Engine);
             check!(
                 !could_share(world.left.info(), world.right.info()),
-                "what one exports the other imports, and they are refused: {reason}"
+                "{reason}"
             );
             let names = (&world.left.info().name, &world.right.info().name);
             check!(
                 left.contains(names.0) && right.contains(names.1),
-                "{left} and {right} are not the sides"
+                "{left} {right}"
             );
             let conflict = conflict.as_ref();
             let conflict = conflict.and_then(|error| error.downcast_ref::<Conflict>());
@@ -80,11 +63,7 @@ fn says_how(world: &World<Equipped>) -> Verdict {
                 conflict.is_some_and(|conflict| !conflict.refused().is_empty()),
                 "without the obstacles of each mechanism: {conflict:?}"
             );
-            check!(
-                *reason == *link.why(),
-                "two reasons: {reason:?} and {:?}",
-                link.why()
-            );
+            check_eq!(*reason, *link.why());
         }
         Err(other) => return Err(other.into()),
     }
@@ -134,30 +113,17 @@ fn either_order(world: &World<Equipped>) -> Verdict {
     super::pair_only(world)?;
     let (left, right) = (world.left.library(), world.right.library());
     let (there, back) = (connect(left, right), connect(right, left));
-    check!(
-        there.mechanism() == back.mechanism(),
-        "{} one way, {} the other",
-        there.mechanism(),
-        back.mechanism()
-    );
-    check!(
-        there.why() == back.why(),
-        "{:?} one way, {:?} the other",
-        there.why(),
-        back.why()
-    );
-    check!(
-        share(left, right).is_ok() == share(right, left).is_ok(),
-        "shared one way only"
-    );
-    check!(
-        (there.left().id(), there.right().id()) == (back.right().id(), back.left().id()),
-        "the sides are not those that were named"
+    check_eq!(there.mechanism(), back.mechanism());
+    check_eq!(there.why(), back.why());
+    check_eq!(share(left, right).is_ok(), share(right, left).is_ok());
+    check_eq!(
+        (there.left().id(), there.right().id()),
+        (back.right().id(), back.left().id())
     );
     let (one, other) = (world.left_queue("left")?, world.right_queue("right")?);
     for link in [&there, &back] {
         let line = world.left.own(link.timeline_from("line", 7)?);
-        other.submit(&[line.at(8)], |_| Ok(()), &[line.signal_at(9)])?;
+        other.submit_empty(&[line.at(8)], &[line.signal_at(9)])?;
         one.submit(&[line.at(7)], |_| Ok(()), &[line.signal_at(8)])?;
         one.submit(&[line.at(9)], |_| Ok(()), &[line.signal_at(10)])?;
         line.at(10).wait(patience())?;
@@ -169,46 +135,19 @@ fn either_order(world: &World<Equipped>) -> Verdict {
 
 /// A link of one device with itself has the device's own timelines and memory.
 fn itself(world: &World<Equipped>) -> Verdict {
-    if world.is_pair() {
-        return Stop::skip("it is about one device, and shown there");
-    }
+    one_device_only(world)?;
     let device = world.left.library();
     let link = share(device, device)?;
-    check!(
-        link.mechanism() == Mechanism::SameDevice && !link.why().is_empty(),
-        "one device is linked to itself by {}: {:?}",
-        link.mechanism(),
-        link.why()
-    );
+    check!(link.mechanism() == Mechanism::SameDevice && !link.why().is_empty());
     let line = world.left.own(link.timeline_from("line", 7)?);
     let shared = link.buffer_or_relay(256)?;
-    check!(
-        !shared.is_relayed(),
-        "one device's memory is carried by the host"
-    );
+    check!(!shared.is_relayed());
     let (one, other) = (world.left_queue("one")?, world.left_queue("other")?);
     let target = world.left.buffer(64)?;
-    let (from, to) = (shared.right().clone(), target.clone());
-    let sent = other.submit(
-        &[line.at(8)],
-        move |recorder| Equipped::copy(recorder, &from, &to),
-        &[line.signal_at(9)],
-    )?;
-    check!(
-        sent.is_held(),
-        "a wait went to the driver before its signal"
-    );
-    let to = shared.left().clone();
-    one.submit(
-        &[line.at(7)],
-        move |recorder| Equipped::fill(recorder, &to, 3),
-        &[line.signal_at(8)],
-    )?;
+    let copies = copying::<Equipped>(shared.right(), &target);
+    let sent = other.submit(&[line.at(8)], copies, &[line.signal_at(9)])?;
+    check!(sent.is_held());
+    one.fill(&[line.at(7)], shared.left(), 3, &[line.signal_at(8)])?;
     line.at(9).wait(patience())?;
-    let words = Equipped::read(&target);
-    check!(
-        words.iter().all(|&word| word == 3),
-        "the data did not come: {words:?}"
-    );
-    Ok(())
+    filled::<Equipped>(&target, 3, "the copy")
 }

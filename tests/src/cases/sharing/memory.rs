@@ -1,12 +1,13 @@
 //! X8, Q9, Q7: memory that two devices share, along with its synchronization.
 
-use std::sync::atomic::Ordering;
+use std::slice::from_ref;
 
-use syncline::{Error, Mechanism, SharedBuffer, WaitMode, handle::HandleKind};
+use syncline::{Error, Mechanism, Recorder, WaitMode, handle::HandleKind};
 
-use super::super::{DELAY, LONG_DELAY, WORDS, shows};
-use super::bridge::{Relay, copy, fill};
-use crate::case::{Stop, Verdict, check, check_error};
+use super::super::{DELAY, LONG_DELAY, WORDS, filled, shows};
+use super::Pair;
+use super::bridge::{Relay, copy, copying, fill, filling};
+use crate::case::{Verdict, check, check_eq, check_error};
 use crate::user::Device;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
@@ -27,35 +28,15 @@ linked_cases! {
 /// take another way.
 fn host_sees(world: &World<Equipped>) -> Verdict {
     const ROUNDS: u32 = 300;
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
-    let sides = [
-        (
-            &world.left,
-            world.left_queue("left")?,
-            world.left.buffer(1)?,
-        ),
-        (
-            &world.right,
-            world.right_queue("right")?,
-            world.right.buffer(1)?,
-        ),
-    ];
+    let pair = Pair::of(world)?;
+    let line = pair.line("line")?;
+    let buffers = [world.left.buffer(1)?, world.right.buffer(1)?];
     for round in 1..=ROUNDS {
-        let (_, queue, buffer) = &sides[round as usize % 2];
-        let to = buffer.clone();
-        let value = u64::from(round);
-        queue.submit(
-            &[],
-            move |r| Equipped::fill(r, &to, round),
-            &[line.signal_at(value)],
-        )?;
+        let side = round as usize % 2;
+        let (value, buffer) = (u64::from(round), &buffers[side]);
+        pair.queues[side].fill(&[], buffer, round, &[line.signal_at(value)])?;
         line.at(value).wait_with(WaitMode::Spin, patience())?;
-        let seen = Equipped::read(buffer)[0];
-        check!(
-            seen == round,
-            "the value is {round}, but the memory behind it still reads {seen}"
-        );
+        check_eq!(Equipped::read(buffer)[0], round);
     }
     Ok(())
 }
@@ -63,41 +44,34 @@ fn host_sees(world: &World<Equipped>) -> Verdict {
 /// The left side fills a shared buffer, and the right side copies it to memory of the host.
 ///
 /// Returns what the host reads once both sides are done.
-fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> {
-    let link = super::linked(world.left.library(), world.right.library());
-    let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
-    let (produced, carried) = (own("produced")?, own("carried")?);
-    let shared: SharedBuffer = link.buffer_or_relay(WORDS as u64 * 4)?;
+fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, crate::Stop> {
+    let pair = Pair::of(world)?;
+    let (produced, carried) = (pair.line("produced")?, pair.line("carried")?);
+    let shared = pair.link.buffer_or_relay(WORDS as u64 * 4)?;
     let kind = &HandleKind::MemoryOpaqueFd;
-    let can = |side: &Device<Equipped>| side.info().capabilities.clone();
-    let (ours, theirs) = (can(&world.left), can(&world.right));
-    let same = world.left.info().same_gpu(world.right.info());
-    let one_way = ours.exports.contains(kind) && theirs.imports.contains(kind);
-    let passes = same && (one_way || theirs.exports.contains(kind) && ours.imports.contains(kind));
-    check!(
-        link.mechanism() == Mechanism::Engine || !passes || !shared.is_relayed(),
-        "linked natively, but the memory is copied by the host"
-    );
+    let passes = |from: &Device<Equipped>, to: &Device<Equipped>| {
+        let (from, to) = (&from.info().capabilities, &to.info().capabilities);
+        from.exports.contains(kind) && to.imports.contains(kind)
+    };
+    let passes = passes(&world.left, &world.right) || passes(&world.right, &world.left);
+    let is_one = passes && world.left.info().same_gpu(world.right.info());
+    check!(pair.link.mechanism() == Mechanism::Engine || !is_one || !shared.is_relayed());
     // A program that does not copy learns that it would have to.
-    match link.buffer(4) {
-        Ok(one) => check!(!one.is_relayed(), "one buffer is two"),
+    match pair.link.buffer(4) {
+        Ok(one) => check!(!one.is_relayed()),
         Err(Error::CannotShare { what: "memory", .. }) if shared.is_relayed() => {}
         Err(error) => return Err(error.into()),
     }
     let target = world.right.buffer(WORDS)?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
     let relay = Relay::new()?;
 
     let delay = if synchronized { DELAY } else { LONG_DELAY };
     let (device, source) = (world.left.clone(), shared.left().clone());
-    left.submit(
-        &[],
-        move |recorder| {
-            device.busy(recorder, delay)?;
-            fill(recorder, &source, 0xC0FFEE)
-        },
-        &[produced.signal_at(1)],
-    )?;
+    let work = move |recorder: &mut Recorder<'_>| {
+        device.busy(recorder, delay)?;
+        fill(recorder, &source, 0xC0FFEE)
+    };
+    pair.queues[0].submit(&[], work, &[produced.signal_at(1)])?;
     let wait = |point| {
         if synchronized {
             point
@@ -105,17 +79,10 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
             world.left.empty_point()
         }
     };
-    let ready = relay.bring(
-        std::slice::from_ref(&shared),
-        wait(produced.at(1)),
-        &carried,
-    )?;
-    let ready = wait(ready);
-    let (from, to) = (shared.right().clone(), target.clone());
-    right
-        .submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?
-        .end()
-        .wait(patience())?;
+    let ready = relay.bring(from_ref(&shared), wait(produced.at(1)), &carried)?;
+    let copies = copying(shared.right(), &target);
+    pair.queues[1].submit(&[wait(ready)], copies, &[])?;
+    pair.queues[1].idle(patience())?;
     let words = Equipped::read(&target);
     produced.at(1).wait(patience())?;
     relay.idle()?;
@@ -124,8 +91,7 @@ fn carry(world: &World<Equipped>, synchronized: bool) -> Result<Vec<u32>, Stop> 
 
 fn memory(world: &World<Equipped>) -> Verdict {
     let words = carry(world, true)?;
-    let right = words.iter().filter(|&&word| word == 0xC0FFEE).count();
-    check!(right == WORDS, "{right} of {WORDS} words arrived");
+    check!(words.iter().all(|&word| word == 0xC0FFEE));
     Ok(())
 }
 
@@ -142,50 +108,39 @@ fn memory_without_wait(world: &World<Equipped>) -> Verdict {
 /// The right side waits for the last signal only.
 fn last_covers(world: &World<Equipped>) -> Verdict {
     const BUFFERS: u32 = 16;
-    let link = super::linked(world.left.library(), world.right.library());
-    let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
-    let (line, carried) = (own("line")?, own("carried")?);
+    let pair = Pair::of(world)?;
+    let (line, carried) = (pair.line("line")?, pair.line("carried")?);
     let lefts = [world.left_queue("left 0")?, world.left_queue("left 1")?];
-    let (right, relay) = (world.right_queue("right")?, Relay::new()?);
-    let mut buffers: Vec<SharedBuffer> = Vec::new();
-    for nth in 0..BUFFERS {
-        buffers.push(link.buffer_or_relay(WORDS as u64 * 4)?);
-        let to = buffers[nth as usize].left().clone();
-        let device = world.left.clone();
+    let (right, relay) = (&pair.queues[1], Relay::new()?);
+    let mut buffers = Vec::new();
+    for nth in 1..=BUFFERS {
+        let shared = pair.link.buffer_or_relay(WORDS as u64 * 4)?;
+        let (device, to) = (world.left.clone(), shared.left().clone());
         // Earlier work is longer: only the order of the signals makes the last one wait.
-        let delay = DELAY / (1 + nth);
-        lefts[nth as usize % 2].submit(
-            &[],
-            move |recorder| {
-                device.busy(recorder, delay)?;
-                fill(recorder, &to, nth + 1)
-            },
-            &[line.signal_at(u64::from(nth) + 1)],
-        )?;
+        let work = move |recorder: &mut Recorder<'_>| {
+            device.busy(recorder, DELAY / nth)?;
+            fill(recorder, &to, nth)
+        };
+        lefts[nth as usize % 2].submit(&[], work, &[line.signal_at(nth.into())])?;
+        buffers.push(shared);
     }
-    let ready = relay.bring(&buffers, line.at(u64::from(BUFFERS)), &carried)?;
+    let ready = relay.bring(&buffers, line.at(BUFFERS.into()), &carried)?;
     let mut targets = Vec::new();
     for buffer in &buffers {
         let target = world.right.buffer(WORDS)?;
-        let (from, to) = (buffer.right().clone(), target.clone());
         // Only the first submission waits.
         let waits = if targets.is_empty() {
-            vec![ready]
+            &[ready][..]
         } else {
-            Vec::new()
+            &[]
         };
-        right.submit(&waits, move |recorder| copy(recorder, &from, &to), &[])?;
+        right.submit(waits, copying(buffer.right(), &target), &[])?;
         targets.push(target);
     }
     right.idle(patience())?;
     relay.idle()?;
     for (nth, target) in (1..).zip(&targets) {
-        let words = Equipped::read(target);
-        let wrong = words.iter().filter(|&&word| word != nth).count();
-        check!(
-            wrong == 0,
-            "{wrong} words of buffer {nth} are not there after the last signal"
-        );
+        filled::<Equipped>(target, nth, "a buffer after the last signal")?;
     }
     Ok(())
 }
@@ -194,79 +149,46 @@ fn last_covers(world: &World<Equipped>) -> Verdict {
 ///
 /// All work is submitted before the host reads. In every other round the waiting side is first.
 fn back_and_forth(world: &World<Equipped>) -> Verdict {
-    const ROUNDS: u64 = 50;
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
-    let shared = link.buffer_or_relay(64)?;
-    if shared.is_relayed() {
-        return Stop::skip("the two have no memory in common");
-    }
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    const ROUNDS: u32 = 50;
+    let pair = Pair::of(world)?;
+    let line = pair.line("line")?;
+    let shared = pair.one_buffer(64)?;
+    let [left, right] = &pair.queues;
     let mut seen = Vec::new();
     for round in 0..ROUNDS {
         let (ours, theirs) = (world.left.buffer(16)?, world.right.buffer(16)?);
-        let base = 3 * round;
-        let word = base as u32;
-        let write = || {
-            let to = shared.left().clone();
-            left.submit(
-                &[],
-                move |recorder| fill(recorder, &to, word + 1),
-                &[line.signal_at(base + 1)],
-            )
-            .map(drop)
-        };
-        let change = || {
-            let (memory, to) = (shared.right().clone(), theirs.clone());
-            right
-                .submit(
-                    &[line.at(base + 1)],
-                    move |recorder| {
-                        copy(recorder, &memory, &to)?;
-                        fill(recorder, &memory, word + 2)
-                    },
-                    &[line.signal_at(base + 2)],
-                )
-                .map(drop)
+        let word = 3 * round;
+        let at = |step: u32| line.at((word + step).into());
+        let signal = |step: u32| line.signal_at((word + step).into());
+        let write = || left.submit(&[], filling(shared.left(), word + 1), &[signal(1)]);
+        let (memory, to) = (shared.right().clone(), theirs.clone());
+        let change = move |recorder: &mut Recorder<'_>| {
+            copy(recorder, &memory, &to)?;
+            fill(recorder, &memory, word + 2)
         };
         if round % 2 == 0 {
             write()?;
-            change()?;
-        } else {
-            change()?;
+        }
+        right.submit(&[at(1)], change, &[signal(2)])?;
+        if round % 2 == 1 {
             write()?;
         }
-        let (memory, to) = (shared.left().clone(), ours.clone());
-        left.submit(
-            &[line.at(base + 2)],
-            move |recorder| copy(recorder, &memory, &to),
-            &[line.signal_at(base + 3)],
-        )?;
+        left.submit(&[at(2)], copying(shared.left(), &ours), &[signal(3)])?;
         seen.push((word, ours, theirs));
     }
-    line.at(3 * ROUNDS).wait(patience())?;
+    line.at(u64::from(3 * ROUNDS)).wait(patience())?;
     for (word, ours, theirs) in &seen {
-        for (memory, expected, side) in [(theirs, word + 1, "right"), (ours, word + 2, "left")] {
-            let words = Equipped::read(memory);
-            check!(
-                words.iter().all(|&found| found == expected),
-                "the {side} side found {words:?} instead of {expected}"
-            );
-        }
+        filled::<Equipped>(theirs, word + 1, "the right side's copy")?;
+        filled::<Equipped>(ours, word + 2, "the left side's copy")?;
     }
-    left.idle(patience())?;
-    right.idle(patience())?;
-    Ok(())
+    pair.idle()
 }
 
 /// Each side's queues of each kind in turn read the other side's data, and write new data.
 fn every_kind(world: &World<Equipped>) -> Verdict {
-    let link = super::linked(world.left.library(), world.right.library());
-    let shared = link.buffer_or_relay(WORDS as u64 * 4)?;
-    if shared.is_relayed() {
-        return Stop::skip("the two have no memory in common");
-    }
-    let line = world.left.own(link.timeline("line")?);
+    let pair = Pair::of(world)?;
+    let shared = pair.one_buffer(WORDS as u64 * 4)?;
+    let line = pair.line("line")?;
     let sides = [
         (&world.left, shared.left(), &world.right, shared.right()),
         (&world.right, shared.right(), &world.left, shared.left()),
@@ -279,41 +201,23 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
             let (ours, seen) = (side.buffer(WORDS)?, other.buffer(WORDS)?);
             let word = last as u32 + 1;
             let (device, to) = (other.clone(), theirs.clone());
-            back.submit(
-                &[line.at(last)],
-                move |recorder| {
-                    device.busy(recorder, DELAY / 3)?;
-                    fill(recorder, &to, word)
-                },
-                &[line.signal_at(last + 1)],
-            )?;
+            let writes = move |recorder: &mut Recorder<'_>| {
+                device.busy(recorder, DELAY / 3)?;
+                fill(recorder, &to, word)
+            };
             let (from, to) = (memory.clone(), ours.clone());
-            queue.submit(
-                &[line.at(last + 1)],
-                move |recorder| {
-                    copy(recorder, &from, &to)?;
-                    fill(recorder, &from, word + 1)
-                },
-                &[line.signal_at(last + 2)],
-            )?;
-            let (from, to) = (theirs.clone(), seen.clone());
-            back.submit(
-                &[line.at(last + 2)],
-                move |recorder| copy(recorder, &from, &to),
-                &[line.signal_at(last + 3)],
-            )?;
+            let changes = move |recorder: &mut Recorder<'_>| {
+                copy(recorder, &from, &to)?;
+                fill(recorder, &from, word + 1)
+            };
+            back.submit(&[line.at(last)], writes, &[line.signal_at(last + 1)])?;
+            queue.submit(&[line.at(last + 1)], changes, &[line.signal_at(last + 2)])?;
+            let reads = copying(theirs, &seen);
+            back.submit(&[line.at(last + 2)], reads, &[line.signal_at(last + 3)])?;
             last += 3;
             line.at(last).wait(patience())?;
-            for (found, expected) in [(&ours, word), (&seen, word + 1)] {
-                let words = Equipped::read(found);
-                let wrong = words.iter().filter(|&&found| found != expected).count();
-                check!(
-                    wrong == 0,
-                    "{wrong} words are wrong with a {} queue of {}",
-                    family.kind,
-                    side.object()
-                );
-            }
+            filled::<Equipped>(&ours, word, queue.object())?;
+            filled::<Equipped>(&seen, word + 1, queue.object())?;
             queue.idle(patience())?;
             back.idle(patience())?;
         }
@@ -323,56 +227,30 @@ fn every_kind(world: &World<Equipped>) -> Verdict {
 
 /// Sizes from one word up, and sizes that are refused.
 fn sizes(world: &World<Equipped>) -> Verdict {
-    let link = super::linked(world.left.library(), world.right.library());
-    let relay = Relay::new()?;
-    let (left, right) = (world.left_queue("left")?, world.right_queue("right")?);
+    let (pair, relay) = (Pair::of(world)?, Relay::new()?);
     for bytes in [0, 1, 6] {
         check_error!(
-            link.buffer_or_relay(bytes),
+            pair.link.buffer_or_relay(bytes),
             Error::Unsupported { asked, .. } if asked.contains(&bytes.to_string())
         );
     }
     // Worker threads that write a large buffer word by word need a long time.
-    let largest = match link.mechanism() {
+    let largest = match pair.link.mechanism() {
         Mechanism::ExternalTimeline => 16 << 20,
         _ => 1 << 20,
     };
     for bytes in [4, 8, 252, 4092, 4096, 4100, (64 << 10) + 4, largest] {
-        let own = |label| Ok::<_, Stop>(world.left.own(link.timeline(label)?));
-        let (line, carried) = (own("line")?, own("carried")?);
-        let shared = link.buffer_or_relay(bytes)?;
-        check!(
-            shared.size() == bytes,
-            "{bytes} bytes became {}",
-            shared.size()
-        );
-        let count = bytes as usize / 4;
-        let target = world.right.buffer(count)?;
-        let source = shared.left().clone();
-        left.submit(
-            &[],
-            move |recorder| fill(recorder, &source, bytes as u32),
-            &[line.signal_at(1)],
-        )?;
-        let ready = relay.bring(std::slice::from_ref(&shared), line.at(1), &carried)?;
-        let (from, to) = (shared.right().clone(), target.clone());
-        right.submit(&[ready], move |recorder| copy(recorder, &from, &to), &[])?;
-        right.idle(patience())?;
+        let (line, carried) = (pair.line("line")?, pair.line("carried")?);
+        let shared = pair.link.buffer_or_relay(bytes)?;
+        check_eq!(shared.size(), bytes);
+        let target = world.right.buffer(bytes as usize / 4)?;
+        let fills = filling(shared.left(), bytes as u32);
+        pair.queues[0].submit(&[], fills, &[line.signal_at(1)])?;
+        let ready = relay.bring(from_ref(&shared), line.at(1), &carried)?;
+        pair.queues[1].submit(&[ready], copying(shared.right(), &target), &[])?;
+        pair.idle()?;
         relay.idle()?;
-        let words = target.words().unwrap_or_default();
-        check!(
-            words.len() == count,
-            "{} words instead of {count}",
-            words.len()
-        );
-        for index in [0, count / 2, count - 1] {
-            let word = words[index].load(Ordering::Relaxed);
-            check!(
-                u64::from(word) == bytes,
-                "of {bytes} bytes, word {index} is {word}"
-            );
-        }
+        filled::<Equipped>(&target, bytes as u32, "a copy of the memory")?;
     }
-    left.idle(patience())?;
     Ok(())
 }

@@ -56,11 +56,12 @@ mod ranges;
 #[cfg(feature = "cuda")]
 mod two_devices;
 
-use syncline::{Device, Link, Mechanism, connect, share};
+use syncline::{Device, Link, Mechanism, SharedBuffer, connect, share};
 
 use crate::case::{Stop, Verdict};
+use crate::user::{self, Queue, Timeline};
 use crate::workload::Equipped;
-use crate::{Case, World};
+use crate::{Case, World, patience};
 
 /// The cases of this family. They need the devices of this project.
 #[must_use]
@@ -106,6 +107,46 @@ fn by_the_engine(world: &World<Equipped>, run: fn(&World<Equipped>) -> Verdict) 
 /// Links two devices natively, if that is possible, even if the engine would be faster.
 pub(super) fn linked(left: &Device, right: &Device) -> Link {
     share(left, right).unwrap_or_else(|_| connect(left, right))
+}
+
+/// A link of both sides, with a queue of each.
+struct Pair<'w> {
+    world: &'w World<Equipped>,
+    link: Link,
+    queues: [Queue<Equipped>; 2],
+}
+
+impl<'w> Pair<'w> {
+    fn of(world: &'w World<Equipped>) -> Result<Self, Stop> {
+        Ok(Self {
+            world,
+            link: linked(world.left.library(), world.right.library()),
+            queues: [world.left_queue("left")?, world.right_queue("right")?],
+        })
+    }
+
+    fn line(&self, label: &str) -> syncline::Result<Timeline<Equipped>> {
+        Ok(self.world.left.own(self.link.timeline(label)?))
+    }
+
+    /// Returns a buffer of both sides, or skips the case if they have no memory in common.
+    fn one_buffer(&self, bytes: u64) -> Result<SharedBuffer, Stop> {
+        match self.link.buffer_or_relay(bytes)? {
+            shared if shared.is_relayed() => Stop::skip("the two have no memory in common"),
+            shared => Ok(shared),
+        }
+    }
+
+    fn devices(&self) -> [&'w user::Device<Equipped>; 2] {
+        [&self.world.left, &self.world.right]
+    }
+
+    fn idle(&self) -> Verdict {
+        Ok(self
+            .queues
+            .iter()
+            .try_for_each(|queue| queue.idle(patience()))?)
+    }
 }
 
 fn pair_only(world: &World<Equipped>) -> Verdict {

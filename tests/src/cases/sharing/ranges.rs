@@ -1,9 +1,11 @@
 //! X8, D4, E5: ranges of shared memory, and memory that the application has allocated.
 
-use syncline::{Buffer, Error, SharedBuffer};
+use syncline::{Buffer, Error, Recorder, SharedBuffer};
 
-use super::bridge::{copy, fill};
-use crate::case::{Stop, Verdict, check, check_error};
+use super::super::filled;
+use super::Pair;
+use super::bridge::{copy, copying, fill, filling};
+use crate::case::{Stop, Verdict, check, check_eq, check_error};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
@@ -23,17 +25,8 @@ pub(super) const BYTES: u64 = 64 << 10;
 pub(super) const RANGES: [(u64, u64); 4] =
     [(0, 4096), (8188, 4100), (20_000, 4), (BYTES - 4096, 4096)];
 
-/// A buffer of both sides, which is one allocation.
-fn one_buffer(world: &World<Equipped>) -> Result<SharedBuffer, Stop> {
-    let link = super::linked(world.left.library(), world.right.library());
-    match link.buffer_or_relay(BYTES)? {
-        shared if shared.is_relayed() => Stop::skip("the two have no memory in common"),
-        shared => Ok(shared),
-    }
-}
-
 /// What each word of a buffer should be, if `base` is where no range is.
-pub(super) fn expected(base: u32, first: u32) -> Vec<u32> {
+fn expected(base: u32, first: u32) -> Vec<u32> {
     let mut words = vec![base; BYTES as usize / 4];
     for (value, (offset, bytes)) in (first..).zip(RANGES) {
         let start = offset as usize / 4;
@@ -49,97 +42,79 @@ pub(super) fn both(of: &SharedBuffer) -> Both {
     [of.left().clone(), of.right().clone()]
 }
 
-/// One side writes ranges, the other side reads the whole, and the other way round.
+/// The ranges of both views.
+pub(super) fn parts(of: &Both) -> syncline::Result<Vec<Both>> {
+    let [left, right] = of;
+    let part = |(offset, bytes)| Ok([left.view(offset, bytes)?, right.view(offset, bytes)?]);
+    RANGES.into_iter().map(part).collect()
+}
+
+/// One side writes the ranges, the other side reads the whole, and the other way round.
 ///
 /// `whole` and `parts` are views of the same memory.
-pub(super) fn exchange(
-    world: &World<Equipped>,
-    whole: &Both,
-    parts: &[Both],
-    expected: impl Fn(u32, u32) -> Vec<u32>,
-) -> Verdict {
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
-    let words = whole[0].size() as usize / 4;
-    let sides = [
-        (world.left_queue("left")?, &world.left),
-        (world.right_queue("right")?, &world.right),
-    ];
-    let side_of = |of: &Both, side: usize| of[side].clone();
-    for round in 0..4_u64 {
-        let (writer, reader) = (round as usize % 2, (round as usize + 1) % 2);
+pub(super) fn exchange(world: &World<Equipped>, whole: &Both, parts: &[Both]) -> Verdict {
+    let pair = Pair::of(world)?;
+    let line = pair.line("line")?;
+    for round in 0..4 {
+        let (writer, reader) = (round % 2, 1 - round % 2);
         let (base, first) = (100 * round as u32 + 7, 100 * round as u32 + 11);
-        let memory = side_of(whole, writer);
-        let ranges: Vec<_> = parts.iter().map(|part| side_of(part, writer)).collect();
-        let fills = move |recorder: &mut syncline::Recorder<'_>| {
+        let at = 2 * round as u64;
+        let memory = whole[writer].clone();
+        let ranges: Vec<_> = parts.iter().map(|part| part[writer].clone()).collect();
+        let fills = move |recorder: &mut Recorder<'_>| {
             fill(recorder, &memory, base)?;
             for (value, range) in (first..).zip(&ranges) {
                 fill(recorder, range, value)?;
             }
             Ok(())
         };
-        let (queue, _) = &sides[writer];
-        queue.submit(&[], fills, &[line.signal_at(2 * round + 1)])?;
-        let (queue, device) = &sides[reader];
-        let target = device.buffer(words)?;
-        let targets = parts
-            .iter()
-            .map(|part| device.buffer(part[0].size() as usize / 4));
-        let targets: Vec<Buffer> = targets.collect::<syncline::Result<_>>()?;
-        let pairs = parts
-            .iter()
-            .map(|part| side_of(part, reader))
-            .zip(targets.clone());
-        let pairs: Vec<_> = pairs.collect();
-        let (from, to) = (side_of(whole, reader), target.clone());
-        let copies = move |recorder: &mut syncline::Recorder<'_>| {
+        pair.queues[writer].submit(&[], fills, &[line.signal_at(at + 1)])?;
+        let device = pair.devices()[reader];
+        let (from, target) = (&whole[reader], device.buffer(BYTES as usize / 4)?);
+        let mut pairs = Vec::new();
+        for part in parts {
+            let from = part[reader].clone();
+            let to = device.buffer(from.size() as usize / 4)?;
+            pairs.push((from, to));
+        }
+        let (from, to, copied) = (from.clone(), target.clone(), pairs.clone());
+        let copies = move |recorder: &mut Recorder<'_>| {
             // A part that is acquired before the whole is not acquired again.
             if first % 200 > 100 {
                 copy(recorder, &from, &to)?;
             }
-            for (from, to) in &pairs {
+            for (from, to) in &copied {
                 copy(recorder, from, to)?;
             }
             copy(recorder, &from, &to)
         };
-        let signals = [line.signal_at(2 * round + 2)];
-        queue.submit(&[line.at(2 * round + 1)], copies, &signals)?;
-        line.at(2 * round + 2).wait(patience())?;
+        let signals = [line.signal_at(at + 2)];
+        pair.queues[reader].submit(&[line.at(at + 1)], copies, &signals)?;
+        line.at(at + 2).wait(patience())?;
         let (found, expected) = (Equipped::read(&target), expected(base, first));
-        let wrong = found
-            .iter()
-            .zip(&expected)
-            .position(|(one, two)| one != two);
-        check!(
-            wrong.is_none(),
-            "round {round}: word {wrong:?} is {:?}",
-            wrong.map(|index| (found[index], expected[index]))
-        );
-        for (value, range) in (first..).zip(&targets) {
-            let found = Equipped::read(range);
-            check!(
-                found.iter().all(|&word| word == value),
-                "round {round}: a range reads {:?} instead of {value}",
-                found.first()
-            );
+        let mut words = found.iter().zip(&expected);
+        let wrong = words.position(|(one, two)| one != two);
+        check_eq!(wrong, None, "round {round}");
+        for (value, (_, range)) in (first..).zip(&pairs) {
+            filled::<Equipped>(range, value, format_args!("a range in round {round}"))?;
         }
     }
     Ok(())
 }
 
 fn same_bytes(world: &World<Equipped>) -> Verdict {
-    let whole = one_buffer(world)?;
+    let whole = Pair::of(world)?.one_buffer(BYTES)?;
     let mut parts = Vec::new();
     for (offset, bytes) in RANGES {
         // A range of a range, where that is not the whole.
         let outer = whole.view(offset - offset % 8, bytes + offset % 8)?;
         parts.push(both(&outer.view(offset % 8, bytes)?));
     }
-    exchange(world, &both(&whole), &parts, expected)
+    exchange(world, &both(&whole), &parts)
 }
 
 fn checked(world: &World<Equipped>) -> Verdict {
-    let whole = one_buffer(world)?;
+    let whole = Pair::of(world)?.one_buffer(BYTES)?;
     let bad = [
         (0, 0),
         (0, 6),
@@ -150,90 +125,86 @@ fn checked(world: &World<Equipped>) -> Verdict {
         (u64::MAX - 3, 8),
     ];
     for (offset, bytes) in bad {
-        let is_told =
-            |asked: &str| asked.contains(&offset.to_string()) && asked.contains(&bytes.to_string());
-        check_error!(
-            whole.view(offset, bytes),
-            Error::Unsupported { asked, .. } if is_told(&asked)
-        );
-        for memory in [whole.left(), whole.right()] {
+        let views = [whole.left(), whole.right()].map(|memory| memory.view(offset, bytes));
+        let refused = views.map(|view| view.map(drop));
+        for refused in refused
+            .into_iter()
+            .chain([whole.view(offset, bytes).map(drop)])
+        {
             check_error!(
-                memory.view(offset, bytes),
-                Error::Unsupported { asked, .. } if is_told(&asked)
+                refused,
+                Error::Unsupported { asked, .. }
+                    if asked.contains(&offset.to_string()) && asked.contains(&bytes.to_string())
             );
         }
     }
-    let whole_again = whole.view(0, BYTES)?;
-    check!(whole_again.size() == BYTES, "it is another size");
+    check_eq!(whole.view(0, BYTES)?.size(), BYTES);
     Ok(())
 }
 
 /// A copy within one allocation is made if the regions are apart, and refused if not.
 fn overlapping(world: &World<Equipped>) -> Verdict {
-    let whole = one_buffer(world)?;
-    let link = super::linked(world.left.library(), world.right.library());
-    let line = world.left.own(link.timeline("line")?);
-    const WORDS: usize = 32;
-    let sides = [
-        (world.left_queue("left")?, whole.left(), &world.left),
-        (world.right_queue("right")?, whole.right(), &world.right),
-    ];
-    let mut value = 0;
-    for (queue, memory, device) in &sides {
-        let copies = |from: (u64, u64), to: (u64, u64)| -> Result<_, Stop> {
-            let (from, to) = (memory.view(from.0, from.1)?, memory.view(to.0, to.1)?);
-            Ok(move |recorder: &mut syncline::Recorder<'_>| recorder.copy(&from, &to))
+    let pair = Pair::of(world)?;
+    let whole = pair.one_buffer(BYTES)?;
+    let line = pair.line("line")?;
+    let sides = pair.queues.iter().zip(both(&whole)).zip(pair.devices());
+    for (value, ((queue, memory), device)) in (1..).zip(sides) {
+        let copies = |from: u64, to: u64| -> syncline::Result<_> {
+            Ok(copying_natively(
+                memory.view(from, 64)?,
+                memory.view(to, 64)?,
+            ))
         };
-        for (from, to) in [((0, 64), (0, 64)), ((0, 64), (60, 64)), ((60, 64), (0, 64))] {
+        for (from, to) in [(0, 0), (0, 60), (60, 0)] {
             check_error!(
                 queue.submit(&[], copies(from, to)?, &[]),
                 Error::Unsupported { reason, .. } if reason.contains("overlap")
             );
         }
-        value += 1;
-        let (from, all) = (memory.view(0, 64)?, (*memory).clone());
-        let apart = copies((0, 64), (64, 64))?;
-        let work = move |recorder: &mut syncline::Recorder<'_>| {
+        let (from, all, apart) = (memory.view(0, 64)?, memory.clone(), copies(0, 64)?);
+        let work = move |recorder: &mut Recorder<'_>| {
             fill(recorder, &all, 3)?;
             fill(recorder, &from, value as u32)?;
             apart(recorder)
         };
         queue.submit(&[line.at(value - 1)], work, &[line.signal_at(value)])?;
-        let target = device.buffer(WORDS)?;
-        let (from, to) = (memory.view(64, 4 * WORDS as u64)?, target.clone());
-        let work = move |recorder: &mut syncline::Recorder<'_>| copy(recorder, &from, &to);
+        let target = device.buffer(32)?;
+        let read = copying(&memory.view(64, 128)?, &target);
         queue
-            .submit(&[line.at(value)], work, &[])?
+            .submit(&[line.at(value)], read, &[])?
             .end()
             .wait(patience())?;
-        let words = Equipped::read(&target);
-        let expected = [[value as u32; 16], [3; 16]].concat();
-        check!(words == expected, "the copy beside reads {words:?}");
+        check_eq!(
+            Equipped::read(&target),
+            [[value as u32; 16], [3; 16]].concat()
+        );
     }
     Ok(())
 }
 
-const MANY: u64 = 10_000;
+/// As an application copies, which calls the recorder itself.
+fn copying_natively(
+    from: Buffer,
+    to: Buffer,
+) -> impl FnOnce(&mut Recorder<'_>) -> syncline::Result<()> + Send + 'static {
+    move |recorder| recorder.copy(&from, &to)
+}
 
 /// Ranges of both sides come and go. Some are used by submissions, which keep them.
 fn many(world: &World<Equipped>) -> Verdict {
+    const MANY: u64 = 10_000;
     const USED: u64 = 500;
-    let whole = one_buffer(world)?;
-    let queues = [world.left_queue("left")?, world.right_queue("right")?];
+    let pair = Pair::of(world)?;
+    let whole = pair.one_buffer(BYTES)?;
     grows_nothing(|| {
         for nth in 0..MANY {
-            let offset = 4 * (nth % (BYTES / 8));
-            let range = whole.view(offset, BYTES / 2)?;
+            let range = whole.view(4 * (nth % (BYTES / 8)), BYTES / 2)?;
             let part = range.view(4, 64)?;
             drop(range);
-            check!(part.size() == 64, "a range has {} bytes", part.size());
+            check_eq!(part.size(), 64);
             if nth % USED == 0 {
-                for (queue, memory) in queues.iter().zip([part.left(), part.right()]) {
-                    let memory = memory.clone();
-                    let work = move |recorder: &mut syncline::Recorder<'_>| {
-                        fill(recorder, &memory, nth as u32)
-                    };
-                    queue.submit(&[], work, &[])?;
+                for (queue, memory) in pair.queues.iter().zip(both(&part)) {
+                    queue.submit(&[], filling(&memory, nth as u32), &[])?;
                     queue.idle(patience())?;
                 }
             }
@@ -260,21 +231,23 @@ mod application {
     use std::sync::Arc;
 
     use super::*;
-    use crate::arena::{Arena, wait_until_dropped};
+    use crate::arena::Arena;
+    use crate::cases::let_go;
     use syncline::backend::Device as _;
     use syncline::vulkan;
 
-    /// The Vulkan device of the pair, if it exports memory.
-    fn exporter(world: &World<Equipped>) -> Result<&vulkan::Device, Stop> {
-        let device = match (world.left.library(), world.right.library()) {
-            (syncline::Device::Vulkan(device), _) | (_, syncline::Device::Vulkan(device)) => device,
+    /// The side of the pair that is Vulkan's, and its device, if that exports memory.
+    fn exporter(world: &World<Equipped>) -> Result<(usize, &vulkan::Device), Stop> {
+        let (side, device) = match (world.left.library(), world.right.library()) {
+            (syncline::Device::Vulkan(device), _) => (0, device),
+            (_, syncline::Device::Vulkan(device)) => (1, device),
             _ => return Stop::skip("only Vulkan's memory is adopted"),
         };
         let kind = &syncline::handle::HandleKind::MemoryOpaqueFd;
         if !device.info().capabilities.exports.contains(kind) {
             return Stop::skip("the device exports no memory");
         }
-        Ok(device)
+        Ok((side, device))
     }
 
     /// The other side's buffers for those of the application.
@@ -282,8 +255,7 @@ mod application {
         world: &World<Equipped>,
         buffers: &[vulkan::Buffer],
     ) -> Result<Vec<SharedBuffer>, Stop> {
-        let link = super::super::linked(world.left.library(), world.right.library());
-        match link.share_buffers(buffers) {
+        match Pair::of(world)?.link.share_buffers(buffers) {
             Err(Error::CannotShare { what: "memory", .. }) => {
                 Stop::skip("the other device imports no memory of this one")
             }
@@ -297,139 +269,81 @@ mod application {
     /// layer does.
     pub(super) fn overlapping(world: &World<Equipped>) -> Verdict {
         const HALF: u64 = BYTES / 2;
-        let device = exporter(world)?;
+        let (side, device) = exporter(world)?;
         let adopted = Arc::new(Arena::new(device)?).adopt()?;
         let shared = imported(world, &adopted[..1])?.remove(0);
         let at = adopted[0].offset_in_allocation() + HALF;
         let behind = adopted[0].allocation();
         let behind = behind.buffer(at, HALF, vulkan::ash::vk::BufferUsageFlags::empty())?;
-        let both = [Buffer::Vulkan(adopted[0].clone()), Buffer::Vulkan(behind)];
-        let is_left =
-            matches!(world.left.library(), syncline::Device::Vulkan(of) if of.id() == device.id());
-        let (queues, other) = match is_left {
-            true => (
-                [world.left_queue("own")?, world.right_queue("other")?],
-                shared.right(),
-            ),
-            false => (
-                [world.right_queue("own")?, world.left_queue("other")?],
-                shared.left(),
-            ),
-        };
-        let link = super::super::linked(world.left.library(), world.right.library());
-        let line = world.left.own(link.timeline("line")?);
+        let two = [Buffer::Vulkan(adopted[0].clone()), Buffer::Vulkan(behind)];
+        let pair = Pair::of(world)?;
+        let (own, other) = (&pair.queues[side], &pair.queues[1 - side]);
+        let theirs = &both(&shared)[1 - side];
+        let line = pair.line("line")?;
         for round in 0..4_u64 {
-            let first = 10 * round as u32;
-            let (own, fills) = (both.clone(), (first + 1, first + 2));
-            let work = move |recorder: &mut syncline::Recorder<'_>| {
-                fill(recorder, &own[0], fills.0)?;
-                fill(recorder, &own[1], fills.1)
+            let (first, value) = (10 * round as u32, 3 * round);
+            let signal = |step| [line.signal_at(value + step)];
+            let memory = two.clone();
+            let fills = move |recorder: &mut Recorder<'_>| {
+                fill(recorder, &memory[0], first + 1)?;
+                fill(recorder, &memory[1], first + 2)
             };
-            queues[0].submit(
-                &[line.at(3 * round)],
-                work,
-                &[line.signal_at(3 * round + 1)],
-            )?;
+            own.submit(&[line.at(value)], fills, &signal(1))?;
             // The other side overwrites a word of each half.
-            let words = [4, HALF + 4].map(|offset| other.view(offset, 4));
-            let words = words.into_iter().collect::<syncline::Result<Vec<_>>>()?;
-            let work = move |recorder: &mut syncline::Recorder<'_>| {
+            let words = [theirs.view(4, 4)?, theirs.view(HALF + 4, 4)?];
+            let fills = move |recorder: &mut Recorder<'_>| {
                 words
                     .iter()
                     .try_for_each(|word| fill(recorder, word, first + 3))
             };
-            queues[1].submit(
-                &[line.at(3 * round + 1)],
-                work,
-                &[line.signal_at(3 * round + 2)],
-            )?;
-            let side = if is_left { &world.left } else { &world.right };
-            let seen = [
-                side.buffer(BYTES as usize / 4)?,
-                side.buffer(HALF as usize / 4)?,
-            ];
-            let (own, to) = (both.clone(), seen.clone());
-            let work = move |recorder: &mut syncline::Recorder<'_>| {
-                // The smaller one first, in every other round.
-                let order = if round.is_multiple_of(2) {
-                    [0, 1]
-                } else {
-                    [1, 0]
-                };
-                order
-                    .iter()
-                    .try_for_each(|&one| copy(recorder, &own[one], &to[one]))
+            other.submit(&[line.at(value + 1)], fills, &signal(2))?;
+            let seen = [BYTES, HALF].map(|bytes| pair.devices()[side].buffer(bytes as usize / 4));
+            let [whole, half] = seen;
+            let seen = [whole?, half?];
+            let (memory, to) = (two.clone(), seen.clone());
+            // The smaller one first, in every other round.
+            let smaller = round as usize % 2;
+            let copies = move |recorder: &mut Recorder<'_>| {
+                let mut order = [smaller, 1 - smaller].into_iter();
+                order.try_for_each(|one| copy(recorder, &memory[one], &to[one]))
             };
-            queues[0].submit(
-                &[line.at(3 * round + 2)],
-                work,
-                &[line.signal_at(3 * round + 3)],
-            )?;
-            line.at(3 * round + 3).wait(patience())?;
+            own.submit(&[line.at(value + 2)], copies, &signal(3))?;
+            line.at(value + 3).wait(patience())?;
             let (whole, behind) = (Equipped::read(&seen[0]), Equipped::read(&seen[1]));
             let half = HALF as usize / 4;
             let found = [&whole[..3], &whole[half..half + 3], &behind[..3]];
             let [own, other] = [first + 1, first + 2].map(|own| [own, first + 3, own]);
-            check!(
-                found == [own, other, other] && behind == whole[half..],
-                "round {round}: the buffers begin with {found:?}"
-            );
+            check_eq!(found, [own, other, other], "round {round}");
+            check!(behind == whole[half..]);
         }
         Ok(())
     }
 
     /// Both sides use two buffers of the application's, at their offsets. Its memory is kept.
     pub(super) fn shared(world: &World<Equipped>) -> Verdict {
-        let device = exporter(world)?;
+        let (side, device) = exporter(world)?;
         let arena = Arc::new(Arena::new(device)?);
         let is_dropped = Arc::downgrade(&arena);
         let adopted = arena.adopt()?;
         let shared = imported(world, &adopted)?;
         drop(adopted);
+        let [left, right] = Pair::of(world)?.queues;
         for (one, other) in [(0, 1), (1, 0)] {
-            let mut parts = Vec::new();
-            for (offset, bytes) in RANGES {
-                parts.push(both(&shared[one].view(offset, bytes)?));
-            }
+            let used = both(&shared[one]);
             // The other buffer keeps what it has.
-            fill_both(world, &shared[other], 5)?;
-            exchange(world, &both(&shared[one]), &parts, expected)?;
-            check_all(world, &shared[other], 5)?;
+            left.submit(&[], filling(shared[other].left(), 5), &[])?;
+            left.idle(patience())?;
+            exchange(world, &used, &parts(&used)?)?;
+            let target = world.right.buffer(BYTES as usize / 4)?;
+            right.submit(&[], copying(shared[other].right(), &target), &[])?;
+            right.idle(patience())?;
+            filled::<Equipped>(&target, 5, "the other buffer")?;
         }
         // A view of the importer alone keeps the memory, too.
-        let importer = match world.left.library() {
-            syncline::Device::Vulkan(of) if of.id() == device.id() => shared[1].right().clone(),
-            _ => shared[1].left().clone(),
-        };
+        let importer = both(&shared[1])[1 - side].clone();
         drop(shared);
-        check!(
-            is_dropped.strong_count() > 0,
-            "the memory of a view is gone"
-        );
+        check!(is_dropped.strong_count() > 0);
         drop(importer);
-        wait_until_dropped(&is_dropped)
-    }
-
-    fn fill_both(world: &World<Equipped>, buffer: &SharedBuffer, value: u32) -> Verdict {
-        let queue = world.left_queue("fills")?;
-        let memory = buffer.left().clone();
-        queue.submit(&[], move |recorder| fill(recorder, &memory, value), &[])?;
-        queue.idle(patience())?;
-        Ok(())
-    }
-
-    fn check_all(world: &World<Equipped>, buffer: &SharedBuffer, value: u32) -> Verdict {
-        let queue = world.right_queue("reads")?;
-        let target = world.right.buffer(buffer.size() as usize / 4)?;
-        let (from, to) = (buffer.right().clone(), target.clone());
-        queue.submit(&[], move |recorder| copy(recorder, &from, &to), &[])?;
-        queue.idle(patience())?;
-        let words = Equipped::read(&target);
-        let wrong = words.iter().position(|&word| word != value);
-        check!(
-            wrong.is_none(),
-            "word {wrong:?} of the other buffer has changed"
-        );
-        Ok(())
+        let_go(&is_dropped)
     }
 }

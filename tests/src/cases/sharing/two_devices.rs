@@ -3,7 +3,7 @@
 use syncline::backend::Device as _;
 use syncline::{Device, Error, cuda};
 
-use super::ranges::{BYTES, RANGES, both, exchange, expected};
+use super::ranges::{BYTES, both, exchange, parts};
 use crate::World;
 use crate::case::{Stop, Verdict, check, equipped_cases};
 use crate::workload::Equipped;
@@ -42,9 +42,6 @@ fn shared(world: &World<Equipped>) -> Verdict {
         "it is {}",
         whole.how()
     );
-    let mut parts = Vec::new();
-    for (offset, bytes) in RANGES {
-        parts.push(both(&whole.view(offset, bytes)?));
-    }
-    exchange(&world, &both(&whole), &parts, expected)
+    let views = both(&whole);
+    exchange(&world, &views, &parts(&views)?)
 }

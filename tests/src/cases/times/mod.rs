@@ -56,9 +56,7 @@ fn follows<S: Subject>(what: &str, late: &Time<S>, early: &Time<S>) -> Verdict {
     let room = if same { 0 } else { between.error.cast_signed() };
     check!(
         between.nanoseconds >= -room,
-        "{what}: {late:?} is {} ns before {early:?}, with an error of {room} ns {}",
-        -between.nanoseconds,
-        between.axis
+        "{what} {late:?} {early:?} {room}"
     );
     Ok(())
 }

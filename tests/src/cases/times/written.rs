@@ -10,10 +10,11 @@ use syncline::clock::HostClock;
 use syncline::{Error, Timeline, host};
 
 use super::{clocked, follows};
-use crate::case::{Stop, Verdict, cases, check};
+use crate::blocked::join_all;
+use crate::case::{Stop, Verdict, cases, check, check_eq, check_error};
 use crate::cases::clocks::{Seen, queue, sides};
-use crate::cases::{DELAY, unless_linked};
-use crate::user::{Queue, Time};
+use crate::cases::{DELAY, several, unless_linked};
+use crate::user::Time;
 use crate::{RecorderOf, Subject, World, patience};
 
 cases! {
@@ -21,7 +22,7 @@ cases! {
     "times.between_the_fences_around_it": [M6 M1 Q1] => between;
     "times.behind_lower_values": [M6 T3] => behind_lower;
     "times.along_the_values": [M6 T3] => along;
-    "times.of_several_signals": [M6 Q1] => several;
+    "times.of_several_signals": [M6 Q1] => of_several;
     "times.of_the_hosts_signals": [M6 M4] => by_host;
     "times.of_signals_made_for_a_queue": [M6 Q3] => relayed;
     "times.of_what_a_bridge_carries": [M6 X6] => bridged;
@@ -40,11 +41,8 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
         for (value, closed) in (1..).zip([Duration::ZERO, DELAY, DELAY / 4]) {
             let stall = on.device.stall()?;
             let latch = stall.latch();
-            on.queue.submit(
-                &[],
-                move |recorder| latch.block(recorder),
-                &[on.line.signal_at(value)],
-            )?;
+            let work = move |recorder: &mut RecorderOf<'_, S>| latch.block(recorder);
+            on.queue.submit(&[], work, &[on.line.signal_at(value)])?;
             thread::sleep(closed);
             // Not before the release: the device is still blocked.
             let (between, ended) = Seen::around(host, || -> syncline::Result<()> {
@@ -53,12 +51,7 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
             });
             ended?;
             let time = on.line.at(value).time()?;
-            check!(
-                time.clock().library().is_same(on.device.clock()?.library()),
-                "a time on {:?} of a signal by {:?}",
-                time.clock(),
-                on.device
-            );
+            check!(time.clock().library().is_same(on.device.clock()?.library()));
             seen("the signal", &time, between)?;
         }
     }
@@ -69,22 +62,17 @@ fn bracketed<S: Subject>(world: &World<S>) -> Verdict {
 fn between<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let buffer = on.device.buffer(64)?;
-        let (before, behind) = (
-            on.device.clocked_fence("before")?,
-            on.device.clocked_fence("behind")?,
-        );
+        let before = on.device.clocked_fence("before")?;
+        let behind = on.device.clocked_fence("behind")?;
         for value in 1..=60 {
             let (device, to) = (on.device.clone(), buffer.clone());
             on.queue.record(&before)?;
-            on.queue.submit(
-                &[],
-                move |recorder| match value % 3 {
-                    0 => Ok(()),
-                    1 => S::fill(recorder, &to, 1),
-                    _ => device.busy(recorder, Duration::from_micros(200)),
-                },
-                &[on.line.signal_at(value)],
-            )?;
+            let work = move |recorder: &mut RecorderOf<'_, S>| match value % 3 {
+                0 => Ok(()),
+                1 => S::fill(recorder, &to, 1),
+                _ => device.busy(recorder, Duration::from_micros(200)),
+            };
+            on.queue.submit(&[], work, &[on.line.signal_at(value)])?;
             on.queue.record(&behind)?;
             behind.wait(patience())?;
             let (from, at, to) = (before.time()?, on.line.at(value).time()?, behind.time()?);
@@ -105,12 +93,8 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
             let other = on.device.queue(family.kind, "other")?;
             for round in 0..4 {
                 let (one, two, three) = (value + 1, value + 2, value + 3);
-                let (device, buffer) = (on.device.clone(), on.device.buffer(64)?);
-                on.queue.submit(
-                    &[],
-                    move |recorder| device.busy(recorder, DELAY / 2),
-                    &[on.line.signal_at(one)],
-                )?;
+                let buffer = on.device.buffer(64)?;
+                on.queue.busy(DELAY / 2, &[on.line.signal_at(one)])?;
                 // Little or no work, so it has ended long before.
                 let work = move |recorder: &mut RecorderOf<'_, S>| {
                     if round % 2 == 0 {
@@ -127,8 +111,7 @@ fn behind_lower<S: Subject>(world: &World<S>) -> Verdict {
                     }
                     Err(other) => return Err(other.into()),
                 }
-                on.queue
-                    .submit(&[], |_| Ok(()), &[on.line.signal_at(three)])?;
+                on.queue.signal(&on.line, three)?;
                 on.line.at(three).wait(patience())?;
                 let time = |value| on.line.at(value).time();
                 follows("2 after 1", &time(two)?, &time(one)?)?;
@@ -150,9 +133,7 @@ fn along<S: Subject>(world: &World<S>) -> Verdict {
     let each = unless_linked(world, "signals of each queue", 60, 20)? as u64;
     for on in clocked(world)? {
         let line = &on.line;
-        let queues = (0..QUEUES)
-            .map(|_| queue(on.device))
-            .collect::<syncline::Result<Vec<Queue<S>>>>()?;
+        let queues = several(QUEUES as usize, |_| queue(on.device))?;
         let last = 2 * QUEUES * each;
         thread::scope(|scope| -> Verdict {
             let signalling = queues.iter().zip(0..).map(|(queue, nth)| {
@@ -161,22 +142,16 @@ fn along<S: Subject>(world: &World<S>) -> Verdict {
                         // Every second value, so that a wait for the one before leaves room for it.
                         let value = 2 * (round * QUEUES + nth + 1);
                         let device = on.device.clone();
-                        queue.submit(
-                            &[line.at(value - 2)],
-                            move |recorder| match round % 8 {
-                                0 => device.busy(recorder, Duration::from_micros(300)),
-                                _ => Ok(()),
-                            },
-                            &[line.signal_at(value)],
-                        )?;
+                        let work = move |recorder: &mut RecorderOf<'_, S>| match round % 8 {
+                            0 => device.busy(recorder, Duration::from_micros(300)),
+                            _ => Ok(()),
+                        };
+                        queue.submit(&[line.at(value - 2)], work, &[line.signal_at(value)])?;
                     }
                     Ok(())
                 })
             });
-            let signalling: Vec<_> = signalling.collect();
-            signalling
-                .into_iter()
-                .try_for_each(|thread| crate::blocked::join(thread)?)
+            join_all(signalling.collect::<Vec<_>>())
         })?;
         line.at(last).wait(patience())?;
         let first = last
@@ -202,16 +177,14 @@ fn along<S: Subject>(world: &World<S>) -> Verdict {
 }
 
 /// All timelines that one submission signals have a time of it. Timelines without times have none.
-fn several<S: Subject>(world: &World<S>) -> Verdict {
+fn of_several<S: Subject>(world: &World<S>) -> Verdict {
     for on in clocked(world)? {
         let (other, plain) = (
             on.device.clocked_timeline("other")?,
             on.device.timeline("plain")?,
         );
-        let (before, behind) = (
-            on.device.clocked_fence("before")?,
-            on.device.clocked_fence("behind")?,
-        );
+        let before = on.device.clocked_fence("before")?;
+        let behind = on.device.clocked_fence("behind")?;
         on.queue.record(&before)?;
         let signals = [plain.signal_at(1), other.signal_at(5), on.line.signal_at(1)];
         on.queue.submit(&[], |_| Ok(()), &signals)?;
@@ -222,10 +195,7 @@ fn several<S: Subject>(world: &World<S>) -> Verdict {
             follows("the signal, of the fence before it", &time, &before.time()?)?;
             follows("the fence behind it, of the signal", &behind.time()?, &time)?;
         }
-        check!(
-            matches!(plain.at(1).time(), Err(Error::TimesNotEnabled { .. })),
-            "a timeline without timestamps tells a time"
-        );
+        check_error!(plain.at(1).time(), TimesNotEnabled);
     }
     Ok(())
 }
@@ -273,7 +243,7 @@ fn relayed<S: Subject>(world: &World<S>) -> Verdict {
         let line = device.own(elsewhere.clocked_timeline("elsewhere")?);
         check!(
             line.devices().all(|id| id != device.id()),
-            "{line:?} has a port on {device:?}"
+            "{line:?} {device:?}"
         );
         for family in &device.info().capabilities.queues {
             let queue = device.queue(family.kind, "elsewhere")?;
@@ -287,10 +257,7 @@ fn relayed<S: Subject>(world: &World<S>) -> Verdict {
             ended?;
             let time = line.at(value - 1).time()?;
             let told = time.to_host()?;
-            check!(
-                told.error == 0,
-                "a time of the host, with an error: {told:?}"
-            );
+            check_eq!(told.error, 0);
             between.allows("a signal made by the host", told)?;
             queue.idle(patience())?;
         }
@@ -342,32 +309,20 @@ fn both_sides<S: Subject>(world: &World<S>) -> Verdict {
     for round in 0..rounds {
         let turn = 2 * round;
         let (between, ended) = Seen::around(HostClock::Monotonic, || {
+            let (at, signal) = (|value| [turns.at(value)], |value| [turns.signal_at(value)]);
             let device = world.left.clone();
-            left.submit(
-                &[turns.at(turn)],
-                move |recorder| device.busy(recorder, Duration::from_micros(100)),
-                &[turns.signal_at(turn + 1)],
-            )?;
-            right.submit(
-                &[turns.at(turn + 1)],
-                |_| Ok(()),
-                &[turns.signal_at(turn + 2)],
-            )?;
+            let work = move |recorder: &mut RecorderOf<'_, S>| {
+                device.busy(recorder, Duration::from_micros(100))
+            };
+            left.submit(&at(turn), work, &signal(turn + 1))?;
+            right.submit_empty(&at(turn + 1), &signal(turn + 2))?;
             turns.at(turn + 2).wait(patience())
         });
         ended?;
         let (first, second) = (turns.at(turn + 1).time()?, turns.at(turn + 2).time()?);
-        follows(
-            "the right side's signal after the left one's",
-            &second,
-            &first,
-        )?;
+        follows("the right side after the left one", &second, &first)?;
         if turn > 0 {
-            follows(
-                "a round after the one before it",
-                &first,
-                &turns.at(turn).time()?,
-            )?;
+            follows("a round after another", &first, &turns.at(turn).time()?)?;
         }
         for time in [&first, &second] {
             if time.clock().host_clock() == HostClock::Monotonic {
