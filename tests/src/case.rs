@@ -107,7 +107,7 @@ macro_rules! check {
     };
     ($condition:expr, $($why:tt)+) => {
         if !$condition {
-            let what = concat!("not ", stringify!($condition));
+            let what = concat!("`", stringify!($condition), "` is false");
             return $crate::case::wrong(what, format_args!($($why)+));
         }
     };
@@ -134,17 +134,20 @@ macro_rules! check_eq {
 /// Fails the case unless `$result` is an error of the given shape, or of the variant `$kind`.
 macro_rules! check_error {
     ($result:expr, $kind:ident) => {
-        $crate::case::check_error!($result, ::syncline::Error::$kind { .. })
+        $crate::case::check_error!(@ $result, ::syncline::Error::$kind { .. }, stringify!($kind))
     };
     ($result:expr, $shape:pat $(if $guard:expr)?) => {
+        $crate::case::check_error!(@ $result, $shape $(if $guard)?, stringify!($shape))
+    };
+    (@ $result:expr, $shape:pat $(if $guard:expr)?, $name:expr) => {
         match $result {
             Err($shape) $(if $guard)? => {}
             Err(other) => {
-                let what = concat!("an error that is not ", stringify!($shape));
+                let what = concat!("an error that is not ", $name);
                 return $crate::case::wrong(what, format_args!("{other}"));
             }
             Ok(_) => {
-                let what = concat!("success instead of ", stringify!($shape));
+                let what = concat!("success instead of ", $name);
                 return $crate::case::wrong(what, format_args!(""));
             }
         }
