@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Thread, ThreadId, current, sleep, yield_now};
 use std::time::{Duration, Instant};
 
@@ -108,8 +108,8 @@ impl TeardownGuard {
     ///
     /// Call it each time a library of a driver has been loaded. An exit first runs what was
     /// registered last, and a library registers its destructors when it is loaded or first used. So
-    /// each call moves the one registration of this library to the end of the C library's list. The
-    /// list does not grow.
+    /// each call moves both registrations of this library to the end of the C library's list. The
+    /// list grows by two places of 32 bytes.
     pub fn register() {
         if is_exiting() {
             return;
@@ -121,11 +121,19 @@ impl TeardownGuard {
             // SAFETY: the function does not unwind, and lives as long as the code of this library.
             unsafe { libc::atexit(leave) };
         }
-        // The C library only uses free places at the end of its list. So the old registration is
-        // withdrawn before the new one is added.
-        withdraw();
-        // SAFETY: the function does not unwind. `leave` withdraws it before its code is unloaded.
-        unsafe { __cxa_atexit(exit_begins, null_mut(), handle()) };
+        let _moves = lock_briefly(&MOVES);
+        // Each stays while the other one moves, so that an exit finds one at any time.
+        for registration in [&LAST, &COVER, &LAST] {
+            move_to_end(registration);
+        }
+    }
+
+    /// Moves the last registration behind what other code has registered. The list does not grow.
+    fn move_last() {
+        if !is_exiting() {
+            let _moves = lock_briefly(&MOVES);
+            move_to_end(&LAST);
+        }
     }
 
     /// A guard, or `None` if the process exits already.
@@ -134,7 +142,10 @@ impl TeardownGuard {
     #[must_use]
     pub fn begin() -> Option<Self> {
         // Other code may have loaded or initialized drivers since the last call.
-        Self::register();
+        match PLACED.load(Ordering::Relaxed) {
+            true => Self::move_last(),
+            false => Self::register(),
+        }
         Self::begin_registered()
     }
 
@@ -156,7 +167,7 @@ impl TeardownGuard {
 
     /// Makes an exit also wait until `queue` is idle, unless the queue is gone by then.
     pub fn register_queue(queue: Weak<dyn RunsInProcess>) {
-        Self::register();
+        let _ = Self::begin();
         let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((MakerProcess::this(), queue));
@@ -177,7 +188,7 @@ impl TeardownGuard {
 impl Drop for TeardownGuard {
     fn drop(&mut self) {
         // A library that was unloaded has left free places below the registration.
-        Self::register();
+        Self::move_last();
     }
 }
 
@@ -201,17 +212,32 @@ thread_local! {
     static WITHDRAWS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The handle of the registration. Only its address counts, and no library has the same.
-fn handle() -> *mut c_void {
-    static HANDLE: AtomicBool = AtomicBool::new(false);
-    HANDLE.as_ptr().cast()
+/// The address is the handle of a registration of [`exit_begins`]. No library has the same.
+type Registration = AtomicBool;
+
+/// The registration that an exit finds first.
+static LAST: Registration = AtomicBool::new(false);
+
+/// What an exit finds while [`LAST`] moves. It was moved when a driver was last loaded.
+static COVER: Registration = AtomicBool::new(false);
+
+/// Locked while a registration moves.
+static MOVES: Mutex<()> = Mutex::new(());
+
+/// Moves the registration to the end of the C library's list.
+fn move_to_end(registration: &'static Registration) {
+    // The C library only uses free places at the end of its list. So the registration is withdrawn
+    // before it is added again.
+    withdraw(registration);
+    let handle = registration.as_ptr().cast();
+    // SAFETY: the function does not unwind. `leave` withdraws it before its code is unloaded.
+    unsafe { __cxa_atexit(exit_begins, null_mut(), handle) };
 }
 
-/// Withdraws the registrations of all threads.
-fn withdraw() {
+fn withdraw(registration: &'static Registration) {
     WITHDRAWS.set(true);
     // SAFETY: only `exit_begins` is registered with this handle. It returns at once.
-    unsafe { __cxa_finalize(handle()) };
+    unsafe { __cxa_finalize(registration.as_ptr().cast()) };
     WITHDRAWS.set(false);
 }
 
@@ -225,7 +251,8 @@ unsafe extern "C" fn exit_begins(_: *mut c_void) {
 /// Called by an exit after [`exit_begins`], or when this library is unloaded.
 extern "C" fn leave() {
     wait_for_teardowns();
-    withdraw();
+    withdraw(&LAST);
+    withdraw(&COVER);
 }
 
 /// A thread in [`PARKING`].
@@ -246,14 +273,22 @@ impl Drop for Parking {
     }
 }
 
-/// Locks the list. Gives up in a forked child if a thread of the parent has locked it.
+/// Locks the list. See [`lock_briefly`].
 fn with_parking(change: impl FnOnce(&mut Vec<Thread>)) {
+    if let Some(mut threads) = lock_briefly(&PARKING) {
+        change(&mut threads);
+    }
+}
+
+/// Gives up in a forked child if a thread of the parent has locked it.
+fn lock_briefly<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..10_000 {
-        if let Ok(mut threads) = PARKING.try_lock() {
-            return change(&mut threads);
+        if let Ok(locked) = mutex.try_lock() {
+            return Some(locked);
         }
         yield_now();
     }
+    None
 }
 
 /// Notes that this thread can park in a wait. An exit unparks it, and then the wait must end.

@@ -183,6 +183,21 @@ fn the_process_that_exits() {
         say(if grown < 100_000 { "flat, " } else { "grown, " });
         std::process::exit(0);
     }
+    if how == "moving, loaded later" {
+        TeardownGuard::register();
+        let (begun, begins) = channel();
+        // Moves the registration all the time. An exit must find it at any time.
+        thread::spawn(move || {
+            for n in 0.. {
+                drop(TeardownGuard::begin());
+                if n == 100 {
+                    begun.send(()).unwrap();
+                }
+            }
+        });
+        begins.recv().unwrap();
+        std::process::exit(0);
+    }
     if how == "waiting" {
         waits_in_a_thread();
     }
@@ -288,6 +303,17 @@ fn an_exit_ends_waits_and_refuses_submissions() {
         said("waiting"),
         "refused, accepted, refused, destructors run, and no driver is taken down any more"
     );
+}
+
+/// While the registration moves, an exit finds another one.
+#[test]
+fn an_exit_finds_a_registration_that_moves() {
+    for _ in 0..40 {
+        assert_eq!(
+            said("moving, loaded later"),
+            "destructors run, and no driver is taken down any more"
+        );
+    }
 }
 
 #[test]
