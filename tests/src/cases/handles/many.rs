@@ -18,8 +18,8 @@ use syncline::{Device, handle::MemoryFd};
 use super::parts::{Exported, exported, import, sides_of_one_gpu, view};
 use crate::blocked::join_all;
 #[cfg(feature = "cuda")]
-use crate::case::check_eq;
-use crate::case::{Stop, Verdict, equipped_cases};
+use crate::case::{Stop, check_eq};
+use crate::case::{Verdict, equipped_cases};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{World, patience};

@@ -5,7 +5,7 @@ use syncline::{Buffer, Error, Recorder, SharedBuffer};
 use super::super::filled;
 use super::Pair;
 use super::bridge::{copy, copying, fill, filling};
-use crate::case::{Stop, Verdict, check, check_eq, check_error};
+use crate::case::{Stop, Verdict, check_eq, check_error};
 use crate::footprint::grows_nothing;
 use crate::workload::Equipped;
 use crate::{Subject as _, World, patience};
@@ -43,6 +43,7 @@ pub(super) fn both(of: &SharedBuffer) -> Both {
 }
 
 /// The ranges of both views.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
 pub(super) fn parts(of: &Both) -> syncline::Result<Vec<Both>> {
     let [left, right] = of;
     let part = |(offset, bytes)| Ok([left.view(offset, bytes)?, right.view(offset, bytes)?]);
@@ -232,6 +233,7 @@ mod application {
 
     use super::*;
     use crate::arena::Arena;
+    use crate::case::check;
     use crate::cases::let_go;
     use syncline::backend::Device as _;
     use syncline::vulkan;
