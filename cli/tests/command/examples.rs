@@ -100,8 +100,8 @@ fn a_picture_is_wrong_without_the_waits(#[case] name: &str, #[case] side: usize)
     let wrong = out
         .lines()
         .find_map(|line| line.strip_suffix(" pixels are wrong"));
-    let wrong: usize = wrong.and_then(|count| count.parse().ok()).expect("a count");
-    assert!(wrong > 1000, "{out}");
+    let wrong: Option<usize> = wrong.and_then(|count| count.parse().ok());
+    assert!(wrong > Some(1000), "{out}{error}");
     assert!(error.contains("than CUDA's result"), "{error}");
     let (width, bytes) = picture(&path);
     assert_eq!((width, bytes.len()), (side, 3 * side * side));

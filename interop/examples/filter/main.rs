@@ -18,7 +18,8 @@ use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::prelude::*;
 use syncline::{Slots, cuda, vulkan};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+// Enough for a driver that interprets the kernel on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 const FRAMES: u64 = 12;
 const SIZE: u32 = 128; // texels on each side
 

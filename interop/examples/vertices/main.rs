@@ -14,7 +14,8 @@ use draw::Drawing;
 use syncline::Slots;
 use syncline::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+// Enough for a driver that interprets the kernel on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 const FRAMES: u64 = 60;
 const SIDE: u32 = 256; // vertices on each side of the wave
 const SIZE: u32 = 2 * SIDE; // pixels on each side of the picture
