@@ -130,7 +130,9 @@ impl TeardownGuard {
 
     /// Moves the last registration behind what other code has registered. The list does not grow.
     fn move_last() {
-        if !is_exiting() {
+        if !PLACED.load(Ordering::Relaxed) {
+            Self::register();
+        } else if !is_exiting() {
             let _moves = lock_briefly(&MOVES);
             move_to_end(&LAST);
         }
@@ -142,10 +144,7 @@ impl TeardownGuard {
     #[must_use]
     pub fn begin() -> Option<Self> {
         // Other code may have loaded or initialized drivers since the last call.
-        match PLACED.load(Ordering::Relaxed) {
-            true => Self::move_last(),
-            false => Self::register(),
-        }
+        Self::move_last();
         Self::begin_registered()
     }
 
@@ -167,7 +166,7 @@ impl TeardownGuard {
 
     /// Makes an exit also wait until `queue` is idle, unless the queue is gone by then.
     pub fn register_queue(queue: Weak<dyn RunsInProcess>) {
-        let _ = Self::begin();
+        Self::move_last();
         let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((MakerProcess::this(), queue));
