@@ -43,7 +43,7 @@ impl Device {
                 None,
             ));
         }
-        self.require_kind(kind, what)
+        self.require_kind(kind, "imports", what)
     }
 
     /// Rejects the export of kinds that this device does not export.
@@ -58,16 +58,18 @@ impl Device {
     }
 
     /// Rejects handles of kinds that this device does not import.
-    pub(crate) fn require_kind(&self, kind: HandleKind, what: &'static str) -> Result<()> {
+    ///
+    /// `limit` is the name of the limit that says why.
+    pub(crate) fn require_kind(
+        &self,
+        kind: HandleKind,
+        limit: &'static str,
+        what: &'static str,
+    ) -> Result<()> {
         let can = &self.info().capabilities;
         if can.imports.contains(&kind) {
             return Ok(());
         }
-        let limit = match kind {
-            HandleKind::CounterMemfd => MEMORY_OPS_LIMIT,
-            HandleKind::SyncFd => SYNC_FILES_LIMIT,
-            _ => "imports",
-        };
         let reason = can.limits.iter().find(|(name, _)| *name == limit);
         Err(Error::unsupported(
             self.object(),

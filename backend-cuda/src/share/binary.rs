@@ -15,6 +15,7 @@ use syncline_core::{
     handle::{BinaryFd, HandleKind, Payload, Rejected, SyncFd},
 };
 
+use crate::device::limits::SYNC_FILES_LIMIT;
 use crate::device::open::Device;
 use crate::queue::queue_stream::EXTERNAL;
 use crate::queue::recorder::Recorder;
@@ -103,10 +104,10 @@ impl BinarySemaphore {
     /// # Errors
     /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
     pub fn import_sync_fd(&self, handle: SyncFd) -> Result<Infallible, Rejected<SyncFd>> {
-        let required = self
-            .0
-            .device
-            .require_kind(HandleKind::SyncFd, "a sync file");
+        let required =
+            self.0
+                .device
+                .require_kind(HandleKind::SyncFd, SYNC_FILES_LIMIT, "a sync file");
         let error = match required {
             Err(error) => error,
             // No driver offers it.

@@ -13,6 +13,7 @@ use syncline_core::{
 
 use crate::device::context::{Context, OnLoss};
 use crate::device::deferred_free::Resource;
+use crate::device::limits::MEMORY_OPS_LIMIT;
 use crate::device::open::Device;
 use crate::device::stream::Stream;
 use crate::driver::memory_ops::{Valued, Width};
@@ -197,7 +198,7 @@ impl Device {
     pub fn import_counter(&self, handle: CounterFd) -> Result<Attachment, Rejected<CounterFd>> {
         let kind = HandleKind::CounterMemfd;
         let mapped = self
-            .require_kind(kind, "a counter in shared memory")
+            .require_kind(kind, MEMORY_OPS_LIMIT, "a counter in shared memory")
             .and_then(|()| Counter::open(&handle, self.object()))
             .and_then(|counter| self.register(counter));
         match mapped.and_then(|mapped| self.attach_counter(mapped)) {

@@ -20,7 +20,6 @@ use syncline_core::{
 };
 
 use crate::device::file_kind::FileKind;
-use crate::device::limits::SYNC_FILES_LIMIT;
 use crate::device::open::Device;
 use crate::timeline::semaphore::Semaphore;
 
@@ -161,15 +160,10 @@ impl Device {
             return Ok(());
         }
         let limits = &self.info().capabilities.limits;
-        let what = match kind {
-            HandleKind::MemoryOpaqueFd => "sharing memory",
-            HandleKind::BinaryOpaqueFd => "sharing binary semaphores",
-            HandleKind::SyncFd => SYNC_FILES_LIMIT,
-            _ => "sharing timelines",
-        };
+        let of_kind = |limit: &str| limit.trim_start_matches("sharing ") == kind.carries();
         let reason = limits
             .iter()
-            .find(|(limit, _)| *limit == what)
+            .find(|(limit, _)| of_kind(limit))
             .map_or("the driver does not offer it", |(_, reason)| reason);
         Err(Error::unsupported(self.object(), asked, reason))
     }

@@ -58,14 +58,6 @@ const fn planted(
 use Place::{Cuda as InCuda, Layer as InLayer, Peer as InPeer};
 use Side::{Cuda, Host, OtherCuda, Vulkan};
 
-/// The rules that only a driver, another process or a compiler can break.
-///
-/// The mutants break the others.
-pub(crate) const RULES: [&str; 22] = [
-    "D1", "D2", "D3", "D4", "D5", "D6", "F7", "E3", "X1", "X2", "X3", "X5", "X6", "X7", "X8", "X9",
-    "X10", "P1", "P2", "P3", "P4", "H1",
-];
-
 /// All bugs.
 #[rustfmt::skip]
 pub(crate) const BUGS: &[Planted] = &[

@@ -290,10 +290,7 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
     let parties = all.parties();
     let driven: Vec<_> = parties.iter().filter(|p| p.is_driven()).collect();
     let leaves = leaves(parties);
-    let what = match kind {
-        HandleKind::BinaryOpaqueFd => "binary semaphores",
-        _ => "timeline semaphores",
-    };
+    let what = kind.carries();
     let workers = parties.iter().find(|p| p.is_device() && !p.is_driven());
     let native = parties.iter().any(|p| p.needs_any(Needs::NATIVE));
     if let Some(workers) = workers.filter(|_| native || driven.len() < 2) {

@@ -232,6 +232,9 @@ pub(crate) const fn is_sticky(code: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -239,5 +242,17 @@ mod tests {
         let functions = cuda_functions().into_iter();
         let without: Vec<_> = functions.filter(|name| of(name).is_empty()).collect();
         assert_eq!(without, [""; 0]);
+    }
+
+    #[test]
+    fn each_function_of_cuda_is_in_the_software_driver() {
+        let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("../software/cuda/src/api");
+        let api: String = fs::read_dir(api)
+            .unwrap()
+            .map(|chapter| fs::read_to_string(chapter.unwrap().path()).unwrap())
+            .collect();
+        let is_missing = |name: &&str| !api.contains(&format!("fn {name}("));
+        let missing: Vec<_> = cuda_functions().into_iter().filter(is_missing).collect();
+        assert_eq!(missing, [""; 0]);
     }
 }

@@ -93,6 +93,27 @@ impl HandleKind {
     }
 }
 
+impl HandleKind {
+    /// What handles of this kind carry, in the plural, such as "timelines".
+    #[must_use]
+    pub const fn carries(self) -> &'static str {
+        match self {
+            Self::TimelineOpaqueFd
+            | Self::TimelineOpaqueWin32
+            | Self::TimelineOpaqueWin32Kmt
+            | Self::D3d12Fence => "timelines",
+            Self::BinaryOpaqueFd | Self::BinaryOpaqueWin32 | Self::BinaryOpaqueWin32Kmt => {
+                "binary semaphores"
+            }
+            Self::MemoryOpaqueFd => "memory",
+            Self::CounterMemfd => "counters",
+            Self::WordsMemfd => "words",
+            Self::PollableFd => "descriptors",
+            Self::SyncFd => "sync files",
+        }
+    }
+}
+
 /// How an import transfers the payload that a handle holds.
 ///
 /// See *Importing Semaphore Payloads* in the Vulkan specification, *Synchronization and Cache

@@ -429,11 +429,8 @@ fn opaque_handles_are_accepted_only_from_a_trusted_process() {
     let marked = Marked::new("opaque");
     let (ours, theirs) = both();
     assert!(!theirs.trusts_handles());
-    let opaque = [
-        HandleKind::TimelineOpaqueFd,
-        HandleKind::BinaryOpaqueFd,
-        HandleKind::MemoryOpaqueFd,
-    ];
+    let (opaque, checked): (Vec<_>, Vec<_>) =
+        HandleKind::ALL.iter().partition(|kind| kind.is_opaque());
     for kind in opaque {
         let object = offer(ours.next_number(), &[HandleKind::CounterMemfd, kind]);
         let fds = &[marked.0.as_fd(); 2];
@@ -448,12 +445,6 @@ fn opaque_handles_are_accepted_only_from_a_trusted_process() {
         assert!(matches!(&answer, Answer::Refused(reason) if reason.contains("is not trusted")));
     }
     // Kinds that are checked on import are accepted from every process.
-    let checked = [
-        HandleKind::CounterMemfd,
-        HandleKind::WordsMemfd,
-        HandleKind::PollableFd,
-        HandleKind::SyncFd,
-    ];
     for kind in checked {
         let object = offer(ours.next_number(), &[kind]);
         let fds = &[marked.0.as_fd()];
