@@ -4,11 +4,11 @@
 
 use syncline_conformance::report::Report;
 
-const RECORDED: &str = "lab/results/h200/conformance.json";
+const RECORDED: &str = "results/h200/conformance.json";
 
 #[test]
 fn the_page_is_made_from_the_recording() {
-    let recorded = include_str!("../../../lab/results/h200/conformance.json");
+    let recorded = include_str!("../../../results/h200/conformance.json");
     let page = include_str!("../../../docs/conformance.md");
     let report = Report::from_json(recorded).expect("a recorded report");
     let software = report.devices.iter().any(|device| device.software);

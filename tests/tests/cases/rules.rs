@@ -89,7 +89,7 @@ fn recorded_ids_are_known() {
     if !cfg!(all(feature = "cuda", feature = "vulkan")) {
         return;
     }
-    let recorded = include_str!("../../../lab/results/h200/conformance.json");
+    let recorded = include_str!("../../../results/h200/conformance.json");
     let recorded = Report::from_json(recorded).expect("a recorded report");
     let cases = syncline_conformance::inventory::cases();
     let mut known: BTreeSet<_> = cases.iter().map(|case| case.id).collect();

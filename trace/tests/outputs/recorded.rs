@@ -116,7 +116,7 @@ fn a_real_recording_is_taken_in_whole_with_all_its_arrows() {
 /// A recording of a GPU by `syncline demo --trace`: Perfetto accepts it with all its arrows.
 #[test]
 fn the_recorded_trace_is_taken_in_whole() {
-    let text = include_str!("../../../lab/results/h200/trace.json");
+    let text = include_str!("../../../results/h200/trace.json");
     let contents = check::trace(text).unwrap_or_else(|problems| panic!("{problems:?}"));
     // 24 frames on two queues, and all but the first few waits have a signal.
     assert!(contents.slices >= 48, "{contents:?}");

@@ -56,7 +56,7 @@ fn texture_desc() -> sys::CUDA_TEXTURE_DESC {
     }
 }
 
-/// The descriptions are those that an H200 takes (`image.*` in `lab/results/h200/probes.txt`).
+/// The descriptions are those that an H200 takes (`image.*` in `results/h200/probes.txt`).
 #[rstest]
 #[case::plain(PLAIN, [61, 37, 0], 2)]
 #[case::attachment(with(|i| i.usage |= ImageUsage::COLOR_ATTACHMENT), [61, 37, 0], 0x22)]

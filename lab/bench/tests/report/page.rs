@@ -55,7 +55,7 @@ fn the_page_has_each_row_and_its_limits() {
 
 #[test]
 fn recordings_are_readable_also_those_of_older_versions() {
-    for entry in fs::read_dir(at("lab/results/h200")).expect("the folder") {
+    for entry in fs::read_dir(at("results/h200")).expect("the folder") {
         let path = entry.expect("a file").path();
         let name = path.file_name().expect("a name").to_string_lossy();
         if name.starts_with("bench") {

@@ -78,7 +78,7 @@ impl Drivers {
     fn compare(&self, record: &str, left_out: &[&str]) -> Result<(), String> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let known = here.join("differences.txt");
-        let recorded = std::fs::read_to_string(here.join("../../results/h200/probes.txt"));
+        let recorded = std::fs::read_to_string(here.join("../../../results/h200/probes.txt"));
         let recorded = lines_about_none(&recorded.unwrap(), left_out);
         let (gpu, new) = (self.0.join("gpu.txt"), self.0.join("record.txt"));
         std::fs::write(&gpu, recorded).unwrap();
