@@ -141,8 +141,7 @@ fn unknown_name(place: Place) -> Result<Completion, Failed> {
     Err(format!("nothing is said of a name that is unknown: {told}").into())
 }
 
-/// Each rule of the contract is broken by a mutant, a bug or a program. Each case shows the rules of
-/// its bug.
+/// A mutant, a bug or a program breaks each rule. Each case shows the rules of its bug.
 fn complete() -> Result<(), Failed> {
     let cases = suite::cases()?;
     for bug in BUGS {
