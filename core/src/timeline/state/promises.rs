@@ -3,8 +3,8 @@
 //! Others signal the counter under a lock of their own. Under the same lock the application says
 //! how far their signals go. So the engine and the others never signal the same values. The engine
 //! cannot enforce that. It reads the counter before each of its own signals, and at each query. A
-//! value that neither the others have promised nor the engine has signalled is a broken promise. It
-//! fails the timeline, because a further signal could lower the counter.
+//! value inside a claim of the engine, whose signal was not made, is a broken promise. It fails the
+//! timeline, because a further signal could lower the counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
