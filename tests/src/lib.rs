@@ -13,6 +13,7 @@ pub mod blocked;
 pub mod case;
 pub mod cases;
 pub mod dice;
+pub mod either;
 pub mod executor;
 pub mod expected;
 pub mod footprint;
@@ -30,6 +31,7 @@ pub mod user;
 pub mod workload;
 
 pub use case::{Case, Stop, Verdict};
+pub use either::Paired;
 pub use runner::{Runner, Suite};
 pub use settings::{Settings, patience};
 pub use subject::{QueueOf, RecorderOf, Subject, Waiting};

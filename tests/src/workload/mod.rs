@@ -146,7 +146,7 @@ impl Equipped {
 }
 
 /// The error for a buffer or a latch of another backend than the recorder's.
-fn foreign() -> Error {
+pub(crate) fn foreign() -> Error {
     Error::work(std::io::Error::other(
         "an object was used on a device of another backend",
     ))
