@@ -144,23 +144,20 @@ impl Inventory {
             vulkan: None,
         };
         #[cfg(feature = "cuda")]
-        match cuda::Driver::load().and_then(|driver| driver.devices()) {
-            Ok(candidates) => candidates.into_iter().for_each(|one| inventory.add(one)),
-            Err(error) => inventory.unavailable.push(error),
-        }
+        inventory.add_backend(cuda::Driver::load().and_then(|driver| driver.devices()));
         #[cfg(feature = "vulkan")]
         {
             let wanted = vulkan::InstanceOptions {
                 validation: options.validation,
                 ..vulkan::InstanceOptions::default()
             };
-            match vulkan::Instance::load_with(&wanted).and_then(|i| Ok((i.devices()?, i))) {
-                Ok((candidates, instance)) => {
-                    candidates.into_iter().for_each(|one| inventory.add(one));
-                    inventory.vulkan = Some(instance);
-                }
-                Err(error) => inventory.unavailable.push(error),
-            }
+            let loaded = vulkan::Instance::load_with(&wanted);
+            let candidates = loaded.and_then(|instance| {
+                let candidates = instance.devices()?;
+                inventory.vulkan = Some(instance);
+                Ok(candidates)
+            });
+            inventory.add_backend(candidates);
         }
         let _ = options;
         inventory.add(Host(host::Device::new()));
@@ -186,6 +183,18 @@ impl Inventory {
             index: self.found.len(),
             candidate: Box::new(candidate),
         });
+    }
+
+    /// Adds the devices of a backend outside this library, or the reason why it cannot be used.
+    ///
+    /// The devices get the next indices. The reason is an [`Error::Unavailable`] with the backend's
+    /// own [`BackendKind::Other`]. [`Inventory::unavailable`] lists it, and [`Inventory::select`]
+    /// returns it for the name of the backend.
+    pub fn add_backend<C: Candidate>(&mut self, devices: Result<Vec<C>>) {
+        match devices {
+            Ok(devices) => devices.into_iter().for_each(|device| self.add(device)),
+            Err(error) => self.unavailable.push(error),
+        }
     }
 
     /// The devices in the order of their indices: CUDA, Vulkan, the host, then those that were
