@@ -2,6 +2,7 @@
 //!
 //! Only timelines that both have order the frames.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use syncline::{
 };
 
 use super::scene::View;
-use super::stage::{Between, Consumer, Producer};
+use super::stage::{Between, Consumer, Producer, painter, producer};
 use super::{DELAY, READBACKS, SLOTS, Size, TIMEOUT, pixels};
 
 /// Time-out for the other process's part of the setup.
@@ -221,7 +222,7 @@ impl Relay {
 /// The process that simulates.
 pub struct Producing {
     queue: Queue,
-    stage: Producer,
+    stage: Arc<dyn Producer>,
     relay: Option<Relay>,
     produced: SignalOnly,
     consumed: WaitOnly,
@@ -239,7 +240,7 @@ impl Producing {
     /// The reason why the two cannot do it.
     pub fn new(device: &Device, size: Size, endpoint: &Endpoint) -> Result<Self> {
         let setup = Setup::new(Role::Producer, device, size, endpoint)?;
-        let stage = Producer::new(device, size, setup.slots.clone())?;
+        let stage = producer(device, size, setup.slots.clone())?;
         let queue = device.queue(QueueKind::Compute, "simulate")?;
         if setup.is_home() {
             let producer = stage.clone();
@@ -328,7 +329,7 @@ impl Producing {
 /// The process that draws.
 pub struct Consuming {
     queue: Queue,
-    stage: Consumer,
+    stage: Arc<dyn Consumer>,
     readbacks: Vec<Buffer>,
     relay: Option<Relay>,
     produced: WaitOnly,
@@ -348,7 +349,7 @@ impl Consuming {
         let slots = setup.slots.clone();
         let readbacks = visible(device, view.picture(), READBACKS)?;
         // Before the queue, because it refuses a device that does not draw.
-        let stage = Consumer::painter(device, view, slots, readbacks.clone())?;
+        let stage = painter(device, view, slots, readbacks.clone())?;
         let queue = device.queue(QueueKind::Graphics, "draw")?;
         if setup.is_home() {
             let consumer = stage.clone();

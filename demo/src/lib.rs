@@ -16,18 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use syncline::backend::{Device as _, Queue as _, Submitted};
+use syncline::backend::{self, Device as _, Queue as _, Submitted};
 #[cfg(feature = "vulkan")]
 use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::trace::Trace;
 use syncline::{
-    Buffer, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Signal, Slots,
-    Stopwatch, Timeline, host,
+    Buffer, Device, Error, Link, Point, Queue, QueueKind, Recorder, Result, SharedBuffer, Signal,
+    Slots, Stopwatch, Timeline, host,
 };
 
 use compute::reference::Reference;
 use scene::View;
-use stage::{Between, Consumer, Producer};
+pub use stage::Producer;
+use stage::{Between, Consumer};
 
 /// An error for a wrong frame.
 pub(crate) fn wrong(what: &str) -> Error {
@@ -100,21 +101,17 @@ pub fn expected(view: &View, frames: u32) -> Vec<u32> {
     scene::reference::draw(view, reference.advance_frame())
 }
 
-/// Queues, buffers and timelines of one run.
-pub struct Pipeline {
-    producer: Producer,
-    consumer: Consumer,
-    producing: Queue,
+/// Queues, buffers and timelines of one run. The producer's device is a `P`.
+pub struct Pipeline<P: backend::Device = Device> {
+    producer: Arc<dyn Producer<P>>,
+    consumer: Arc<dyn Consumer>,
+    producing: P::Queue,
     consuming: Queue,
     /// Copies slots if the two sides have no common memory.
-    relaying: Option<host::Queue>,
-    /// For the relay. None if the slots are images.
-    slots: Vec<SharedBuffer>,
+    relay: Option<Relay>,
     readbacks: Vec<Buffer>,
     /// Reaches n when frame n is in its slot.
     produced: Timeline,
-    /// Reaches n when frame n is in its slot on the consumer's side. Only used with a relay.
-    relayed: Timeline,
     /// Reaches n when frame n has been drawn and its slot is free again.
     consumed: Timeline,
     /// The slots, which `consumed` frees.
@@ -131,22 +128,44 @@ const fn heights(Size { width, height }: Size) -> ImageInfo {
     ImageInfo::d2(Format::R32Sint, width, height, ImageUsage::SAMPLED)
 }
 
+/// Copies slots from the producer to the consumer.
+struct Relay {
+    queue: host::Queue,
+    /// The slots on the consumer's side.
+    slots: Vec<Buffer>,
+    /// Reaches n when frame n is in its slot on the consumer's side.
+    relayed: Timeline,
+}
+
+impl Relay {
+    fn new(slots: Vec<Buffer>) -> Result<Self> {
+        let host = host::Device::new();
+        Ok(Self {
+            queue: host.queue(QueueKind::Transfer, "relay")?,
+            slots,
+            relayed: host.timeline("relayed")?,
+        })
+    }
+}
+
 /// The slots of a link.
 struct Shared {
-    buffers: Vec<SharedBuffer>,
     left: Between,
     right: Between,
+    /// The slots of the right side, if each side has its own.
+    relayed: Option<Vec<Buffer>>,
 }
 
 impl Shared {
     fn buffers(link: &Link, size: Size) -> Result<Self> {
         let slots = (0..SLOTS).map(|_| link.buffer_or_relay(size.bytes()));
-        let buffers: Vec<SharedBuffer> = slots.collect::<Result<_>>()?;
-        let left: Vec<_> = buffers.iter().map(|slot| slot.left().clone()).collect();
-        let right: Vec<_> = buffers.iter().map(|slot| slot.right().clone()).collect();
+        let slots: Vec<SharedBuffer> = slots.collect::<Result<_>>()?;
+        let left: Vec<_> = slots.iter().map(|slot| slot.left().clone()).collect();
+        let right: Vec<_> = slots.iter().map(|slot| slot.right().clone()).collect();
+        let is_relayed = slots.iter().any(SharedBuffer::is_relayed);
         Ok(Self {
-            buffers,
             left: left.into(),
+            relayed: is_relayed.then(|| right.clone()),
             right: right.into(),
         })
     }
@@ -160,11 +179,11 @@ impl Shared {
             match images {
                 Ok(images) => {
                     return Ok(Self {
-                        buffers: Vec::new(),
                         left: Between::Images(images.iter().map(|of| of.left().clone()).collect()),
                         right: Between::Images(
                             images.iter().map(|of| of.right().clone()).collect(),
                         ),
+                        relayed: None,
                     });
                 }
                 // The second if a driver lacks a function or a format.
@@ -197,26 +216,52 @@ impl Pipeline {
     }
 
     fn over(link: &Link, view: View, slots: Shared) -> Result<Self> {
+        let shares = slots.left.shares(slots.relayed.is_some());
+        let producer = stage::producer(link.left(), view.field(), slots.left)?;
+        let relay = slots.relayed.map(Relay::new).transpose()?;
+        Self::assemble(link, view, shares, producer, slots.right, relay)
+    }
+}
+
+impl<P: backend::Device> Pipeline<P> {
+    /// A pipeline whose left side is a device of any backend.
+    ///
+    /// The two sides share no memory: the host copies each frame.
+    ///
+    /// # Errors
+    /// Same errors as [`Pipeline::scene`].
+    pub fn relayed(
+        link: &Link<P, Device>,
+        view: View,
+        producer: Arc<dyn Producer<P>>,
+    ) -> Result<Self> {
+        let slots = (0..SLOTS).map(|_| Buffer::host_visible(link.right(), view.field().bytes()));
+        let slots: Vec<_> = slots.collect::<Result<_>>()?;
+        let relay = Relay::new(slots.clone())?;
+        Self::assemble(link, view, "nothing", producer, slots.into(), Some(relay))
+    }
+
+    fn assemble(
+        link: &Link<P, Device>,
+        view: View,
+        shares: &'static str,
+        producer: Arc<dyn Producer<P>>,
+        slots: Between,
+        relay: Option<Relay>,
+    ) -> Result<Self> {
         let readbacks: Vec<_> = (0..READBACKS)
             .map(|_| Buffer::host_visible(link.right(), view.picture().bytes()))
             .collect::<Result<_>>()?;
-        let host = host::Device::new();
-        let relayed = slots.buffers.iter().any(SharedBuffer::is_relayed);
-        let relaying = relayed
-            .then(|| host.queue(QueueKind::Transfer, "relay"))
-            .transpose()?;
         let consumed = link.timeline("consumed")?;
         let pipeline = Self {
-            shares: slots.left.shares(relayed),
-            producer: Producer::new(link.left(), view.field(), slots.left)?,
-            consumer: Consumer::painter(link.right(), view, slots.right, readbacks.clone())?,
+            shares,
+            producer,
+            consumer: stage::painter(link.right(), view, slots, readbacks.clone())?,
             producing: link.left().queue(QueueKind::Compute, "simulate")?,
             consuming: link.right().queue(QueueKind::Graphics, "draw")?,
-            relaying,
-            slots: slots.buffers,
+            relay,
             readbacks,
             produced: link.timeline("produced")?,
-            relayed: host.timeline("relayed")?,
             ring: Slots::new(consumed.wait_only(), SLOTS)?,
             consumed,
             watches: None,
@@ -249,8 +294,8 @@ impl Pipeline {
     pub fn traced(self, trace: Arc<Trace>) -> Result<Self> {
         trace.follow(&self.producing)?;
         trace.follow(&self.consuming)?;
-        if let Some(queue) = &self.relaying {
-            trace.follow(queue)?;
+        if let Some(relay) = &self.relay {
+            trace.follow(&relay.queue)?;
         }
         Ok(Self {
             trace: Some(trace),
@@ -338,13 +383,13 @@ impl Pipeline {
     }
 
     /// Submits to the queue of a side, which is 0 for the producer and 1 for the consumer.
-    fn submit_to<'q>(
+    fn submit_to<'q, Q: backend::Queue>(
         &self,
         side: usize,
-        queue: &'q Queue,
+        queue: &'q Q,
         frame: u32,
         wait: Point<'_>,
-        work: impl for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
+        work: impl for<'r, 'a> FnOnce(&'r mut Q::Recorder<'a>) -> Result<()> + Send + 'static,
         signal: Signal<'_>,
     ) -> Result<Submitted<'q>> {
         match &self.watches {
@@ -439,9 +484,7 @@ impl Pipeline {
             &self.producing,
             frame,
             free,
-            move |recorder: &mut Recorder<'_>| {
-                producer.record(recorder, frame, frame as usize % SLOTS, late)
-            },
+            move |recorder| producer.record(recorder, frame, frame as usize % SLOTS, late),
             self.produced.signal_at(number),
         )?;
         self.label(submitted, "simulate", frame);
@@ -449,37 +492,38 @@ impl Pipeline {
     }
 
     fn relay(&self, frame: u32, order: Order) -> Result<()> {
-        let Some(queue) = &self.relaying else {
+        let Some(relay) = &self.relay else {
             return Ok(());
         };
         let number = u64::from(frame) + 1;
-        let slot = self.slots[frame as usize % SLOTS].clone();
+        let slot = frame as usize % SLOTS;
+        let (producer, to) = (self.producer.clone(), relay.slots[slot].clone());
         let ready = if order == Order::None {
             Point::EMPTY
         } else {
             self.produced.at(number)
         };
-        let submitted = queue.submit(
+        let submitted = relay.queue.submit(
             &[ready],
             move |recorder| {
-                recorder.run(move || slot.relay());
+                recorder.try_run(move || producer.read(slot, to.words().unwrap_or_default()));
                 Ok(())
             },
-            &[self.relayed.signal_at(number)],
+            &[relay.relayed.signal_at(number)],
         )?;
         self.label(submitted, "relay", frame);
         if order == Order::HostSynchronized {
-            queue.idle(TIMEOUT)?;
+            relay.queue.idle(TIMEOUT)?;
         }
         Ok(())
     }
 
     fn consume(&self, frame: u32, order: Order) -> Result<()> {
         let number = u64::from(frame) + 1;
-        let ready = match (order, &self.relaying) {
+        let ready = match (order, &self.relay) {
             (Order::None | Order::HostSynchronized, _) => Point::EMPTY,
             (Order::Timelines, None) => self.produced.at(number),
-            (Order::Timelines, Some(_)) => self.relayed.at(number),
+            (Order::Timelines, Some(relay)) => relay.relayed.at(number),
         };
         let consumer = self.consumer.clone();
         let (slot, readback) = (frame as usize % SLOTS, frame as usize % READBACKS);
@@ -502,8 +546,8 @@ impl Pipeline {
     pub fn finish(&self) -> Result<()> {
         self.producing.idle(TIMEOUT)?;
         self.consuming.idle(TIMEOUT)?;
-        if let Some(queue) = &self.relaying {
-            queue.idle(TIMEOUT)?;
+        if let Some(relay) = &self.relay {
+            relay.queue.idle(TIMEOUT)?;
         }
         Ok(())
     }

@@ -6,20 +6,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use syncline::backend::{Device as _, Queue as _};
-use syncline::vulkan::{self, Recorder};
-use syncline::{Buffer, Device, Inventory, ProbeOptions, QueueKind};
+use syncline::vulkan;
+use syncline::{Buffer, Device, Inventory, ProbeOptions, Queue, QueueKind, Recorder};
 
 use super::reference::draw;
 use super::{FRAGMENT_SPV, VERTEX_SPV, View};
 use crate::compute::reference::Reference;
 use crate::compute::{DELAY_SPV, STEP_SPV};
-use crate::stage::{Between, painter::Painter};
+use crate::stage::{Between, Consumer as _, painter::Painter};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The stage on a device, with one slot and one picture.
 struct Drawing {
-    queue: vulkan::Queue,
+    queue: Queue,
     painter: Arc<Painter>,
     heights: Buffer,
     picture: Buffer,
@@ -33,7 +33,7 @@ impl Drawing {
         let slots = Between::Buffers(vec![heights.clone()]);
         let readbacks = vec![picture.clone()];
         Self {
-            queue: device.queue(QueueKind::Graphics, "draw").unwrap(),
+            queue: of.queue(QueueKind::Graphics, "draw").unwrap(),
             painter: Arc::new(Painter::new(device, view, slots, readbacks).unwrap()),
             heights,
             picture,

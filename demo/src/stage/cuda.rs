@@ -7,12 +7,13 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use syncline::Result;
-use syncline::cuda::{self, Buffer, Function, Recorder};
+use syncline::cuda::{self, Buffer, Function};
+use syncline::{Recorder, Result};
 
-use super::{Between, foreign};
+use super::{Between, Producer, copy};
 use crate::Size;
 use crate::compute::{
     FRAME_BUFFER, GROUP_SIDE, STEPS_PER_FRAME, StepParams, WAVE_PTX, group_count, prev_buffer,
@@ -40,24 +41,28 @@ impl Waves {
             return Ok(Self { images, ..without });
         }
         let module = device.module(WAVE_PTX)?;
+        let slots = between.buffers()?.into_iter();
         Ok(Self {
             size,
             field: [device.buffer(size.bytes())?, device.buffer(size.bytes())?],
-            slots: buffers(between.buffers()?)?,
+            slots: slots.map(Buffer::try_from).collect::<Result<_>>()?,
             #[cfg(feature = "vulkan")]
             images: Vec::new(),
             step: module.function(c"step")?,
             delay: module.function(c"delay")?,
         })
     }
+}
 
-    pub(crate) fn record(
-        self: &Arc<Self>,
+impl Producer for Waves {
+    fn record(
+        self: Arc<Self>,
         recorder: &mut Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
     ) -> Result<()> {
+        let recorder = recorder.cuda()?;
         if frame == 0 {
             for buffer in &self.field {
                 recorder.memset_d32(buffer, 0)?;
@@ -92,6 +97,11 @@ impl Waves {
         }
         recorder.copy(newest, &self.slots[slot])
     }
+
+    fn read(&self, slot: usize, heights: &[AtomicU32]) -> Result<()> {
+        copy(self.slots[slot].as_words(), heights);
+        Ok(())
+    }
 }
 
 const BLOCK: [u32; 3] = [GROUP_SIDE, GROUP_SIDE, 1];
@@ -103,12 +113,4 @@ const fn grid(size: Size) -> [u32; 3] {
 /// A kernel parameter: the driver reads it during the launch call.
 fn pointer<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
-}
-
-fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
-    let buffer = |memory| match memory {
-        syncline::Buffer::Cuda(buffer) => Ok(buffer),
-        _ => Err(foreign()),
-    };
-    memories.into_iter().map(buffer).collect()
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use syncline::host::Recorder;
-use syncline::{Buffer, Result};
+use syncline::{Buffer, Recorder, Result};
 
+use super::{Consumer, Producer, copy};
 use crate::Size;
 use crate::compute::reference::step;
 use crate::compute::{FRAME_BUFFER, STEPS_PER_FRAME, StepParams, prev_buffer};
@@ -16,8 +16,8 @@ use crate::scene::reference::draw;
 /// The wave field.
 pub(crate) struct Waves {
     size: Size,
-    field: Arc<[Vec<AtomicU32>; 2]>,
-    slots: Arc<[Buffer]>,
+    field: [Vec<AtomicU32>; 2],
+    slots: Vec<Buffer>,
 }
 
 impl Waves {
@@ -25,36 +25,38 @@ impl Waves {
         let still = || (0..size.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
         Self {
             size,
-            field: Arc::new([still(), still()]),
-            slots: slots.into(),
+            field: [still(), still()],
+            slots,
         }
     }
+}
 
-    pub(crate) fn record(
-        &self,
+impl Producer for Waves {
+    fn record(
+        self: Arc<Self>,
         recorder: &mut Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
     ) -> Result<()> {
-        let (size, field, slots) = (self.size, self.field.clone(), self.slots.clone());
-        recorder.run(move || {
+        recorder.host()?.run(move || {
+            let Size { width, height } = self.size;
             if let Some(late) = late {
                 std::thread::sleep(late);
             }
             for number in frame * STEPS_PER_FRAME..(frame + 1) * STEPS_PER_FRAME {
                 let prev = prev_buffer(number);
-                step(
-                    &field[prev],
-                    &field[1 - prev],
-                    &StepParams::at(size.width, size.height, number),
-                );
+                let params = StepParams::at(width, height, number);
+                step(&self.field[prev], &self.field[1 - prev], &params);
             }
-            let words = slots[slot].words().unwrap_or_default();
-            for (to, from) in words.iter().zip(&field[FRAME_BUFFER]) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
+            let words = self.slots[slot].words().unwrap_or_default();
+            copy(Some(&self.field[FRAME_BUFFER]), words);
         });
+        Ok(())
+    }
+
+    fn read(&self, slot: usize, heights: &[AtomicU32]) -> Result<()> {
+        copy(self.slots[slot].words(), heights);
         Ok(())
     }
 }
@@ -62,29 +64,30 @@ impl Waves {
 /// Draws the scene.
 pub(crate) struct Painter {
     view: View,
-    slots: Arc<[Buffer]>,
-    readbacks: Arc<[Buffer]>,
+    slots: Vec<Buffer>,
+    readbacks: Vec<Buffer>,
 }
 
 impl Painter {
     pub(crate) fn new(view: View, slots: Vec<Buffer>, readbacks: Vec<Buffer>) -> Self {
         Self {
             view,
-            slots: slots.into(),
-            readbacks: readbacks.into(),
+            slots,
+            readbacks,
         }
     }
+}
 
-    pub(crate) fn record(
-        &self,
+impl Consumer for Painter {
+    fn record(
+        self: Arc<Self>,
         recorder: &mut Recorder<'_>,
         slot: usize,
         readback: usize,
     ) -> Result<()> {
-        let (view, slots, readbacks) = (self.view, self.slots.clone(), self.readbacks.clone());
-        recorder.run(move || {
-            let rgba = draw(&view, slots[slot].words().unwrap_or_default());
-            let words = readbacks[readback].words().unwrap_or_default();
+        recorder.host()?.run(move || {
+            let rgba = draw(&self.view, self.slots[slot].words().unwrap_or_default());
+            let words = self.readbacks[readback].words().unwrap_or_default();
             for (to, from) in words.iter().zip(rgba) {
                 to.store(from, Ordering::Relaxed);
             }

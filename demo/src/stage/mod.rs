@@ -11,22 +11,16 @@ mod vulkan;
 mod vulkan_kernel;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 #[cfg(feature = "vulkan")]
 use syncline::Image;
-use syncline::backend::Device as _;
+use syncline::backend;
 use syncline::{Buffer, Device, Error, Recorder, Result};
 
-use crate::Size;
 use crate::scene::View;
-
-/// An error for a recorder or memory of another backend, which is a mistake in this program.
-fn foreign() -> Error {
-    Error::work(std::io::Error::other(
-        "a stage was given another backend's recorder or memory",
-    ))
-}
+use crate::{Size, wrong};
 
 /// The slots between producer and consumer, as one of them sees them.
 #[derive(Clone)]
@@ -57,132 +51,109 @@ impl Between {
         match self {
             Self::Buffers(buffers) => Ok(buffers),
             #[cfg(feature = "vulkan")]
-            Self::Images(_) => Err(foreign()),
+            Self::Images(_) => Err(wrong("a stage that was given images")),
         }
     }
 }
 
-/// Advances the wave field and puts each frame's heights into a slot.
-#[derive(Clone)]
-pub(crate) enum Producer {
-    Host(Arc<host::Waves>),
-    #[cfg(feature = "cuda")]
-    Cuda(Arc<cuda::Waves>),
-    #[cfg(feature = "vulkan")]
-    Vulkan(Arc<vulkan::Waves>),
-}
-
-impl Producer {
-    pub(crate) fn new(device: &Device, size: Size, slots: impl Into<Between>) -> Result<Self> {
-        let slots = slots.into();
-        Ok(match device {
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => Self::Cuda(Arc::new(cuda::Waves::new(device, size, slots)?)),
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => {
-                Self::Vulkan(Arc::new(vulkan::Waves::new(device, size, slots)?))
-            }
-            _ => Self::Host(Arc::new(host::Waves::new(size, slots.buffers()?))),
-        })
-    }
-
-    /// Records what comes before the first frame if the process of the producer takes new images
+/// Simulates the field of waves on a device, and puts the heights of each frame into a slot.
+///
+/// A slot has one height for each cell, row by row. The heights are those of
+/// [`Reference`](crate::compute::reference::Reference), bit for bit.
+pub trait Producer<D: backend::Device = Device>: Send + Sync {
+    /// Records what comes before the first frame, in a submission of its own. By default nothing.
+    ///
+    /// Called only if the producer and the consumer are two processes and this one takes new images
     /// first.
-    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        match (self, recorder) {
-            #[cfg(feature = "vulkan")]
-            (Self::Vulkan(waves), Recorder::Vulkan(recorder)) => waves.begin(recorder),
-            _ => Ok(()),
-        }
+    ///
+    /// # Errors
+    /// A driver error.
+    fn begin(&self, recorder: &mut <D::Queue as backend::Queue>::Recorder<'_>) -> Result<()> {
+        let _ = recorder;
+        Ok(())
     }
 
-    /// Records the steps of `frame` and the copy into `slot`, delayed by `late`.
-    pub(crate) fn record(
-        &self,
-        recorder: &mut Recorder<'_>,
+    /// Records the steps of `frame`, and the copy of the heights into `slot`.
+    ///
+    /// Frames are counted from 0 and come in order, each once, on one queue. The field is zero
+    /// before the first step. Step `n` of all frames has the parameters
+    /// [`StepParams::at`](crate::compute::StepParams::at)`(width, height, n)`. `slot` is below
+    /// [`SLOTS`](crate::SLOTS), and nothing reads it while the work runs, unless the waits are off.
+    /// If `late` is given, the work takes about that time longer before it writes the slot. Must
+    /// not block.
+    ///
+    /// # Errors
+    /// A driver error. The frame and the run end with it.
+    fn record(
+        self: Arc<Self>,
+        recorder: &mut <D::Queue as backend::Queue>::Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
-    ) -> Result<()> {
-        match (self, recorder) {
-            (Self::Host(waves), Recorder::Host(recorder)) => {
-                waves.record(recorder, frame, slot, late)
-            }
-            #[cfg(feature = "cuda")]
-            (Self::Cuda(waves), Recorder::Cuda(recorder)) => {
-                waves.record(recorder, frame, slot, late)
-            }
-            #[cfg(feature = "vulkan")]
-            (Self::Vulkan(waves), Recorder::Vulkan(recorder)) => {
-                waves.record(recorder, frame, slot, late)
-            }
-            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
-            _ => Err(foreign()),
-        }
+    ) -> Result<()>;
+
+    /// Copies the heights of `slot` to `heights`. Only for devices that share no memory.
+    ///
+    /// Called on a worker thread of the host, after the work of the frame has finished and before
+    /// the slot is written again, unless the waits are off. Then the heights may be of any frame.
+    /// It may block.
+    ///
+    /// # Errors
+    /// A driver error. The frame and the run end with it.
+    fn read(&self, slot: usize, heights: &[AtomicU32]) -> Result<()>;
+}
+
+/// Copies words. `from` is `None` if the host cannot address them.
+fn copy(from: Option<&[AtomicU32]>, to: &[AtomicU32]) {
+    for (from, to) in from.into_iter().flatten().zip(to) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+}
+
+/// Makes the producer of a device of this project.
+pub(crate) fn producer(device: &Device, size: Size, slots: Between) -> Result<Arc<dyn Producer>> {
+    Ok(match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => Arc::new(cuda::Waves::new(device, size, slots)?),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => Arc::new(vulkan::Waves::new(device, size, slots)?),
+        _ => Arc::new(host::Waves::new(size, slots.buffers()?)),
+    })
 }
 
 /// Draws the scene of the heights of a slot, where the host reads it.
-#[derive(Clone)]
-pub(crate) enum Consumer {
-    Host(Arc<host::Painter>),
-    #[cfg(feature = "vulkan")]
-    Vulkan(Arc<painter::Painter>),
-}
-
-impl Consumer {
-    /// Draws the scene.
-    pub(crate) fn painter(
-        device: &Device,
-        view: View,
-        slots: impl Into<Between>,
-        readbacks: Vec<Buffer>,
-    ) -> Result<Self> {
-        let slots = slots.into();
-        match device {
-            Device::Host(_) => Ok(Self::Host(Arc::new(host::Painter::new(
-                view,
-                slots.buffers()?,
-                readbacks,
-            )))),
-            #[cfg(feature = "vulkan")]
-            Device::Vulkan(device) => Ok(Self::Vulkan(Arc::new(painter::Painter::new(
-                device, view, slots, readbacks,
-            )?))),
-            _ => Err(Error::unsupported(
-                device.object(),
-                "draw the frames of the demo",
-                "CUDA has no graphics pipeline; only Vulkan and the host draw them",
-            )),
-        }
-    }
-
-    /// Records what comes before the first frame.
-    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        match (self, recorder) {
-            #[cfg(feature = "vulkan")]
-            (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => painter.begin(recorder),
-            _ => Ok(()),
-        }
+pub(crate) trait Consumer: Send + Sync {
+    /// Records what comes before the first frame. By default nothing.
+    fn begin(&self, _: &mut Recorder<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// Records the drawing of `slot` into `readback`.
-    pub(crate) fn record(
-        &self,
+    fn record(
+        self: Arc<Self>,
         recorder: &mut Recorder<'_>,
         slot: usize,
         readback: usize,
-    ) -> Result<()> {
-        match (self, recorder) {
-            (Self::Host(painter), Recorder::Host(recorder)) => {
-                painter.record(recorder, slot, readback)
-            }
-            #[cfg(feature = "vulkan")]
-            (Self::Vulkan(painter), Recorder::Vulkan(recorder)) => {
-                painter.record(recorder, slot, readback)
-            }
-            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
-            _ => Err(foreign()),
+    ) -> Result<()>;
+}
+
+/// Makes what draws the scene on a device of this project.
+pub(crate) fn painter(
+    device: &Device,
+    view: View,
+    slots: Between,
+    readbacks: Vec<Buffer>,
+) -> Result<Arc<dyn Consumer>> {
+    Ok(match device {
+        Device::Host(_) => Arc::new(host::Painter::new(view, slots.buffers()?, readbacks)),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan(device) => Arc::new(painter::Painter::new(device, view, slots, readbacks)?),
+        _ => {
+            return Err(Error::unsupported(
+                backend::Device::object(device),
+                "draw the frames of the demo",
+                "CUDA has no graphics pipeline; only Vulkan and the host draw them",
+            ));
         }
-    }
+    })
 }

@@ -8,8 +8,8 @@ use ash::vk;
 use syncline::Result;
 use syncline::vulkan::{self, Buffer, Contents, Recorder};
 
-use super::Between;
 use super::vulkan::{buffers, discard, images};
+use super::{Between, Consumer};
 use crate::scene::View;
 use crate::scene::image::{Image, Memory, whole};
 use crate::scene::renderer::{HEIGHTS, Renderer};
@@ -60,20 +60,33 @@ impl Painter {
         })
     }
 
+    /// Copies a slot to the image.
+    fn copy(&self, recorder: &mut Recorder<'_>, slot: &Buffer, image: &Image) -> Result<()> {
+        let commands = recorder.command_buffer()?;
+        recorder.acquire(slot)?;
+        // SAFETY: the command buffer is being recorded. The stage, which the submission keeps, has
+        // the image and the buffer, which have the same size.
+        unsafe { copy(recorder.device(), commands, self.view, slot.raw(), image) };
+        recorder.order()
+    }
+}
+
+impl Consumer for Painter {
     /// Records the first use of the shared images, which have no contents yet.
-    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+    fn begin(&self, recorder: &mut syncline::Recorder<'_>) -> Result<()> {
         match &self.heights {
-            Heights::Images(images) => discard(images, recorder),
+            Heights::Images(images) => discard(images, recorder.vulkan()?),
             Heights::Buffers(..) => Ok(()),
         }
     }
 
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        recorder: &mut Recorder<'_>,
+    fn record(
+        self: Arc<Self>,
+        recorder: &mut syncline::Recorder<'_>,
         slot: usize,
         readback: usize,
     ) -> Result<()> {
+        let recorder = recorder.vulkan()?;
         let commands = recorder.command_buffer()?;
         let source = match &self.heights {
             Heights::Images(images) => {
@@ -91,18 +104,8 @@ impl Painter {
             let to = self.readbacks[readback].raw();
             self.renderer.record(commands, source, to);
         }
-        recorder.keep(self.clone());
+        recorder.keep(self);
         Ok(())
-    }
-
-    /// Copies a slot to the image.
-    fn copy(&self, recorder: &mut Recorder<'_>, slot: &Buffer, image: &Image) -> Result<()> {
-        let commands = recorder.command_buffer()?;
-        recorder.acquire(slot)?;
-        // SAFETY: the command buffer is being recorded. The stage, which the submission keeps, has
-        // the image and the buffer, which have the same size.
-        unsafe { copy(recorder.device(), commands, self.view, slot.raw(), image) };
-        recorder.order()
     }
 }
 

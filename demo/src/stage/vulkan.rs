@@ -6,6 +6,7 @@
 )]
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use ash::vk;
@@ -13,7 +14,7 @@ use syncline::Result;
 use syncline::vulkan::{self, Buffer, Contents, Recorder};
 
 use super::vulkan_kernel::{Bindings, Kernel};
-use super::{Between, foreign};
+use super::{Between, Producer, copy};
 use crate::Size;
 use crate::compute::{
     DELAY_MAX_ITERATIONS, DELAY_SPV, FRAME_BUFFER, STEP_SPV, STEPS_PER_FRAME, StepParams,
@@ -62,19 +63,22 @@ impl Waves {
             delay,
         })
     }
+}
 
+impl Producer for Waves {
     /// Records the first use of the shared images, which have no contents yet.
-    pub(crate) fn begin(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        discard(&self.images, recorder)
+    fn begin(&self, recorder: &mut syncline::Recorder<'_>) -> Result<()> {
+        discard(&self.images, recorder.vulkan()?)
     }
 
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        recorder: &mut Recorder<'_>,
+    fn record(
+        self: Arc<Self>,
+        recorder: &mut syncline::Recorder<'_>,
         frame: u32,
         slot: usize,
         late: Option<Duration>,
     ) -> Result<()> {
+        let recorder = recorder.vulkan()?;
         let Size { width, height } = self.size;
         let commands = recorder.command_buffer()?;
         if frame == 0 {
@@ -107,6 +111,11 @@ impl Waves {
         let slot = &self.slots[slot];
         recorder.acquire(slot)?;
         copy_last(recorder, commands, newest, slot);
+        Ok(())
+    }
+
+    fn read(&self, slot: usize, heights: &[AtomicU32]) -> Result<()> {
+        copy(self.slots[slot].as_words(), heights);
         Ok(())
     }
 }
@@ -182,9 +191,5 @@ pub(super) fn images(images: &[syncline::Image]) -> Result<Vec<vulkan::Image>> {
 }
 
 pub(super) fn buffers(memories: Vec<syncline::Buffer>) -> Result<Vec<Buffer>> {
-    let buffer = |memory| match memory {
-        syncline::Buffer::Vulkan(buffer) => Ok(buffer),
-        _ => Err(foreign()),
-    };
-    memories.into_iter().map(buffer).collect()
+    memories.into_iter().map(Buffer::try_from).collect()
 }
