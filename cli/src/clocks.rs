@@ -5,11 +5,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use syncline::Error;
 use syncline::backend::Device as _;
 use syncline::clock::{Clock, Drift, Sampled};
-use syncline::{Error, Inventory};
 
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::output::{complain, say};
 
 #[derive(clap::Args, Debug)]
@@ -53,9 +54,8 @@ struct Without {
 ///
 /// A device that is busy may not return a sample in time. That is shown, and the clock is read
 /// again.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = crate::probe(false)?;
-    let (mut clocks, without) = clocks(&inventory, args.device.as_deref())?;
+pub(crate) fn run(args: &Args, machine: &Machine<'_>) -> Result<ExitCode, Failure> {
+    let (mut clocks, without) = clocks(machine, args.device.as_deref())?;
     // No name is cut.
     let names = clocks.iter().map(|watched| watched.name.chars().count());
     let width = names.max().unwrap_or(0).max("device".len());
@@ -108,9 +108,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Returns the clocks that can be read, and the reason for each that cannot.
 fn clocks(
-    inventory: &Inventory,
+    machine: &Machine<'_>,
     asked: Option<&str>,
 ) -> Result<(Vec<Watched>, Vec<Without>), Failure> {
+    let inventory = machine.inventory();
     let (mut clocks, mut without) = (Vec::new(), Vec::new());
     let only = asked.map(|asked| inventory.select(asked)).transpose()?;
     for found in inventory.devices() {
@@ -118,7 +119,11 @@ fn clocks(
             continue;
         }
         let name = format!("{} {}", found.info().backend, found.info().marked_name());
-        match found.open().and_then(|device| device.clock()) {
+        let clock = match machine.backend_of(found) {
+            Some(backend) => backend.clock(found),
+            None => found.open().and_then(|device| device.clock()),
+        };
+        match clock {
             Ok(clock) => clocks.push(Watched {
                 index: found.index(),
                 name,

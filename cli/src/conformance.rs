@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_conformance::cases::merged::{current, is_named};
-use syncline_conformance::inventory::{Devices, cases};
+use syncline_conformance::inventory::{Sides, device_lines, left_out};
 use syncline_conformance::report::{Ending, Exception, Record, Report, exceptions};
-use syncline_conformance::{Runner, Settings, Suite as _};
+use syncline_conformance::{Runner, Settings};
 
+use crate::Command;
 use crate::failure::Failure;
 use crate::output::say;
 
@@ -51,15 +52,21 @@ pub(crate) struct Args {
     validation: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+/// The name of a case, and its rules.
+type CaseName = (&'static str, &'static [&'static str]);
+
+pub(crate) fn run(args: &Args, command: &Command) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.matrix {
         return page(path);
     }
     let baseline = Baseline::read(args)?;
-    let suite = Devices::new(crate::probe(args.validation)?);
-    for reason in suite.left_out() {
+    let machine = command.probe(args.validation)?;
+    for reason in left_out(machine.inventory()) {
         say!("skipped: {reason}");
     }
+    let foreign = machine.foreign_suites();
+    let mut suites = vec![machine.own_suite()];
+    suites.extend(foreign.iter().map(|suite| &**suite));
     let mut settings = Settings::default();
     if crate::software::is_on() {
         settings = settings.patient();
@@ -68,42 +75,61 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.validation {
         settings = settings.with_validation();
     }
-    let mut subjects = suite.sides();
+    let suites_of = suites.iter().enumerate();
+    let subjects = suites_of.flat_map(|(suite, of)| {
+        let sides = of.sides().into_iter();
+        sides.map(move |sides| (sides, suite))
+    });
+    let mut subjects: Vec<(Sides, usize)> = subjects.collect();
     if let Some(wanted) = &args.device {
         let all: Vec<_> = subjects
             .iter()
-            .map(|subject| subject.name.clone())
+            .map(|(sides, _)| sides.name.clone())
             .collect();
         let name = wanted.to_lowercase();
         let index: Option<usize> = wanted.parse().ok();
         // The whole name of a subject selects it alone. Every pair with the host contains "host".
-        let whole = subjects.iter().any(|subject| subject.name == *wanted);
-        subjects.retain(|subject| match index {
-            Some(index) => subject.involve(index),
-            None if whole => subject.name == *wanted,
-            None => subject.name.to_lowercase().contains(&name),
+        let whole = all.contains(wanted);
+        subjects.retain(|(sides, _)| match index {
+            Some(index) => sides.left == index || sides.right == index,
+            None if whole => sides.name == *wanted,
+            None => sides.name.to_lowercase().contains(&name),
         });
         if subjects.is_empty() {
             let (asked, have) = (wanted.clone(), all.join(", "));
             return Err(syncline::Error::no_such_device(asked, have).into());
         }
     }
-    let mut cases = cases();
-    if let Some(wanted) = &args.filter {
-        cases.retain(|case| is_named(case.id, wanted) || case.rules.contains(&wanted.as_str()));
-        if cases.is_empty() {
-            return Err(Failure::Words(format!(
-                "no case and no rule matches \"{wanted}\"; --list shows them"
-            )));
-        }
+    // The cases of each suite. A suite without a subject runs none.
+    let is_wanted = |(id, rules): &CaseName| {
+        let wanted = args.filter.as_deref();
+        wanted.is_none_or(|wanted| is_named(id, wanted) || rules.contains(&wanted))
+    };
+    let cases = suites.iter().enumerate().map(|(number, suite)| {
+        let mut cases = suite.cases();
+        let runs = subjects.iter().any(|(_, suite)| *suite == number);
+        cases.retain(|case| runs && is_wanted(case));
+        cases
+    });
+    let cases: Vec<Vec<CaseName>> = cases.collect();
+    if let Some(wanted) = &args.filter
+        && cases.iter().all(Vec::is_empty)
+    {
+        return Err(Failure::Words(format!(
+            "no case and no rule matches \"{wanted}\"; --list shows them"
+        )));
     }
     if args.list {
-        subjects
-            .iter()
-            .for_each(|subject| say!("subject  {}", subject.name));
-        cases
-            .iter()
-            .for_each(|case| say!("case     {:<50} {}", case.id, case.rules.join(" ")));
+        for (sides, _) in &subjects {
+            say!("subject  {}", sides.name);
+        }
+        let mut listed = Vec::new();
+        for (id, rules) in cases.iter().flatten() {
+            if !listed.contains(id) {
+                listed.push(*id);
+                say!("case     {id:<50} {}", rules.join(" "));
+            }
+        }
         return Ok(ExitCode::SUCCESS);
     }
 
@@ -114,7 +140,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         opened.map_err(Failure::write(path))?;
     }
     let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new((subjects.len() * (cases.len() + 1)) as u64)
+        let records = subjects.iter().map(|(_, suite)| cases[*suite].len() + 1);
+        ProgressBar::new(records.sum::<usize>() as u64)
     } else {
         ProgressBar::hidden()
     };
@@ -122,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));
-    let mut report = Report::new(suite.lines());
+    let mut report = Report::new(device_lines(machine.inventory()));
     let mut tell = |record: Record| {
         bar.inc(1);
         let reason = record.reason.as_deref().unwrap_or_default();
@@ -141,13 +168,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         bar.suspend(|| say!("{line}"));
         report.cases.push(record);
     };
-    for subject in subjects {
-        say!("\n{}", subject.name);
-        let expected = suite.expected(&subject.name);
-        let mut runner = Runner::new(&subject.name, &settings).expecting(expected);
+    for (Sides { name, .. }, suite) in subjects {
+        let (suite, cases) = (suites[suite], &cases[suite]);
+        // The case of the filter is of another suite.
+        if cases.is_empty() {
+            continue;
+        }
+        say!("\n{name}");
+        let mut runner = Runner::new(&name, &settings).expecting(suite.expected(&name));
         let mut before: Vec<Option<Record>> = cases.iter().map(|_| None).collect();
         for round in 1..=args.repeat {
-            for (case, before) in cases.iter().zip(&mut before) {
+            for ((id, rules), before) in cases.iter().zip(&mut before) {
                 let mut seconds = 0.0;
                 match before.take() {
                     Some(record) if record.outcome != Ending::Passed => {
@@ -157,8 +188,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                     Some(record) => seconds = record.seconds,
                     None => {}
                 }
-                bar.set_message(case.id);
-                let mut record = runner.run(case);
+                bar.set_message(*id);
+                let mut record = runner.run_id(id, rules);
                 record.seconds += seconds;
                 let last = round == args.repeat || record.outcome != Ending::Passed;
                 if last {

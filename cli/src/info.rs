@@ -8,6 +8,7 @@ use syncline::negotiate::{Conflict, Party, PartyId, Plan, Process, negotiate};
 use syncline::{Found, Inventory, info::BackendKind, info::Info};
 
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::output::say;
 
 #[derive(clap::Args, Debug)]
@@ -21,8 +22,8 @@ pub(crate) struct Args {
     pair: Option<Vec<String>>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let inventory = crate::probe(false)?;
+pub(crate) fn run(args: &Args, machine: &Machine<'_>) -> Result<ExitCode, Failure> {
+    let inventory = machine.inventory();
     if let Some([left, right]) = args.pair.as_deref() {
         let answers = ask(inventory.select(left)?, inventory.select(right)?);
         if args.json {
@@ -34,9 +35,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             answers.iter().for_each(print_answer);
         }
     } else if args.json {
-        say!("{}", serde_json::to_string_pretty(&to_json(&inventory))?);
+        say!("{}", serde_json::to_string_pretty(&to_json(inventory))?);
     } else {
-        print(&inventory);
+        print(inventory);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,18 +20,36 @@ pub struct Devices {
 /// The devices that one round of the suite runs on, by their numbers in the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sides {
-    left: usize,
-    right: usize,
+    /// The side that signals first.
+    pub left: usize,
+    /// The side that waits. The same number if there is one device.
+    pub right: usize,
     /// The name of the subject.
     pub name: String,
 }
 
-impl Sides {
-    /// Whether the device with this number in the inventory is one of them.
-    #[must_use]
-    pub const fn involve(&self, index: usize) -> bool {
-        self.left == index || self.right == index
+/// Returns every usable device, and every ordered pair of them, for which `are_wanted` is true.
+///
+/// It gets the numbers of both devices in the inventory, which are the same for a single device.
+#[must_use]
+pub fn sides(inventory: &Inventory, are_wanted: impl Fn(usize, usize) -> bool) -> Vec<Sides> {
+    let devices = inventory.devices();
+    let usable = || devices.iter().filter(|found| found.rejected().is_none());
+    let mut subjects = Vec::new();
+    for found in usable() {
+        let (index, name) = (found.index(), name_of(inventory, found));
+        let (left, right) = (index, index);
+        subjects.push(Sides { left, right, name });
     }
+    for left in usable() {
+        for right in usable().filter(|right| right.index() != left.index()) {
+            let names = [left, right].map(|found| name_of(inventory, found));
+            let (left, right, name) = (left.index(), right.index(), names.join(" -> "));
+            subjects.push(Sides { left, right, name });
+        }
+    }
+    subjects.retain(|sides| are_wanted(sides.left, sides.right));
+    subjects
 }
 
 /// Returns how the suite looks for devices.
@@ -62,38 +80,33 @@ impl Devices {
         left_out(&self.inventory)
     }
 
-    /// See [`device_lines`].
+    /// The devices of the machine.
     #[must_use]
-    pub fn lines(&self) -> Vec<DeviceLine> {
-        device_lines(&self.inventory)
+    pub const fn inventory(&self) -> &Inventory {
+        &self.inventory
     }
 
-    /// Returns every device, and every ordered pair of devices.
+    /// Returns the inventory, for more devices to be added.
+    #[must_use]
+    pub fn into_inventory(self) -> Inventory {
+        self.inventory
+    }
+
+    /// Returns every device of this project's backends, and every ordered pair of them.
     #[must_use]
     pub fn sides(&self) -> Vec<Sides> {
         let devices = self.inventory.devices();
-        let usable: Vec<_> = devices.iter().filter(|f| f.rejected().is_none()).collect();
-        let name = |index: usize| name_of(&self.inventory, &devices[index]);
-        let mut subjects = Vec::new();
-        for left in &usable {
-            let left = left.index();
-            subjects.push(Sides {
-                left,
-                right: left,
-                name: name(left),
-            });
-        }
-        for left in &usable {
-            for right in usable.iter().filter(|right| right.index() != left.index()) {
-                let (left, right) = (left.index(), right.index());
-                let name = format!("{} -> {}", name(left), name(right));
-                subjects.push(Sides { left, right, name });
-            }
-        }
-        subjects
+        let is_own = |index: usize| !matches!(devices[index].info().backend, BackendKind::Other(_));
+        sides(&self.inventory, |left, right| is_own(left) && is_own(right))
     }
 
-    fn device(&self, index: usize) -> syncline::Result<Equipped> {
+    /// Opens the device with this number in the inventory, and equips it.
+    ///
+    /// # Errors
+    /// Errors of the backend. [`Error::NoSuchDevice`](syncline::Error::NoSuchDevice), and
+    /// [`Error::Unsupported`](syncline::Error::Unsupported) for a device of another project's
+    /// backend.
+    pub fn device(&self, index: usize) -> syncline::Result<Equipped> {
         let devices = self.inventory.devices();
         let found = devices.get(index).ok_or_else(|| {
             syncline::Error::no_such_device(index.to_string(), format!("{} devices", devices.len()))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::{Error, Inventory, QueueKind, Recorder, connect, info::BackendKind};
+use syncline::{Error, Inventory, QueueKind, Recorder, info::BackendKind};
 
 use super::processes::{LEFT_ALONE, Until};
 use super::{Args, reference};
@@ -24,17 +24,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// Ends with [`LEFT_ALONE`] if the device is lost and the rest of the demo ends with that cause.
 pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failure> {
-    let pair = super::choose(inventory, args)?;
-    let (device, name) = (&pair.producer, &pair.names[0]);
-    if device.info().backend != BackendKind::Cuda {
+    let [producer, consumer] = super::select(inventory, args)?;
+    let name = super::name(producer);
+    if producer.info().backend != BackendKind::Cuda {
         return Err(Failure::Words(format!(
             "--fault runs a faulting kernel, which needs a CUDA device, and the producer is {name}"
         )));
     }
+    let link = super::open(producer, consumer)?;
+    let device = link.left();
     let equipped = Equipped::new(device.clone())?;
     let queue = device.queue(QueueKind::Compute, "fault")?;
     let view = View::of_field(args.size);
-    let link = connect(&pair.producer, &pair.consumer);
     let expected = reference(view, args.frames());
     let mut until = Until::default();
     let (mut begun, mut fault_told) = (None, None);

@@ -11,16 +11,17 @@ mod window;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{self, ExitCode};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use syncline::{Device, Found, Inventory, connect, info::BackendKind};
+use syncline::{Device, Found, Inventory, Link, backend, connect, info::BackendKind};
 
 use self::runs::{Runs, rounded};
+use crate::Command;
 use crate::failure::Failure;
 use crate::output::say;
 use syncline_conformance::inventory::{device_lines, left_out};
@@ -111,12 +112,14 @@ fn usual(default: u32, software: u32) -> u32 {
     }
 }
 
-/// The devices of a run, and the reasons for the choice.
-struct Pair {
-    producer: Device,
-    consumer: Device,
-    names: [String; 2],
-    why: String,
+/// A run in this process.
+pub(crate) struct Run<'r> {
+    args: &'r Args,
+    inventory: &'r Inventory,
+    view: View,
+    window: Option<window::Window>,
+    /// Whether a trace is to be written.
+    traced: bool,
 }
 
 /// How many of the compared frames were right.
@@ -129,116 +132,161 @@ struct Verdict {
     unordered: Option<[u32; 2]>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, command: &Command) -> Result<ExitCode, Failure> {
     let view = View::of_field(args.size);
     // First, because the devices take longer to open than the error does to read.
     let window = args.window.then(|| window::Window::open(view.picture()));
     let window = window.transpose()?;
-    let inventory = crate::probe(args.validation)?;
+    let machine = command.probe(args.validation)?;
+    let inventory = machine.inventory();
     if args.list {
-        list(&inventory);
+        list(inventory);
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(folder) = &args.png {
         picture::prepare(folder)?;
     }
     if args.across.any() {
-        return processes::run(args, &inventory);
+        for found in select(inventory, args)? {
+            // Plans of several processes know the backends of this project only.
+            if machine.backend_of(found).is_some() {
+                found.open()?;
+            }
+        }
+        return processes::run(args, inventory);
     }
     if args.fault.is_some() {
-        return fault::run(args, &inventory);
+        return fault::run(args, inventory);
     }
-    let traced = args.files.prepare()?;
-    let pair = choose(&inventory, args)?;
-    let link = connect(&pair.producer, &pair.consumer);
-    if !args.json {
-        say!("producer   {}", pair.names[0]);
-        say!("consumer   {}", pair.names[1]);
-        say!("because    {}", pair.why);
-        say!("ordered by {} ({})", link.mechanism(), link.why());
-    }
-    let pipeline = Pipeline::scene(&link, view)?;
-    let shares = pipeline.shares();
-    if !args.json {
-        say!("shares     {shares}");
-    }
-    let verdict = match &window {
-        Some(window) => show::frames(args, window, pipeline, &pair, view)?,
-        None => verify(args, pipeline, view)?,
+    let run = Run {
+        traced: args.files.prepare()?,
+        args,
+        inventory,
+        view,
+        window,
     };
-    // Comparing takes longer than making a frame. So the speed is measured without it.
-    let (mut fps, mut trace) = (None, None);
-    if !args.no_sync && window.is_none() {
-        let runs = Runs::new(&link, view, args.frames());
-        let usual = runs.fps(Order::HostSynchronized)?;
-        fps = Some((runs.fps(Order::Timelines)?, usual));
-        if traced {
-            trace = Some(args.files.record(&runs)?);
+    let [producer, consumer] = select(inventory, args)?;
+    match machine.backend_of(producer) {
+        Some(backend) => backend.demo(run, producer, consumer),
+        None => {
+            let link = open(producer, consumer)?;
+            run.frames([producer, consumer], &link, Pipeline::scene)
         }
     }
-    let complaints = inventory.validation_errors();
+}
 
-    if args.json {
-        let report = json!({
-            "frames": verdict.made,
-            "verified": verdict.verified,
-            "wrong": verdict.wrong,
-            "producer": pair.names[0],
-            "consumer": pair.names[1],
-            "mechanism": link.mechanism().name(),
-            "why": link.why(),
-            "shares": shares,
-            "size": args.size,
-            // The waits can change in a window.
-            "synchronized": (!args.window).then_some(!args.no_sync),
-            "unordered": verdict.unordered.map(|[compared, _]| compared),
-            "unordered_wrong": verdict.unordered.map(|[_, wrong]| wrong),
-            "fps": fps.map(|(fps, _)| rounded(fps)),
-            "fps_host_synchronized": fps.map(|(_, usual)| rounded(usual)),
-            "trace": trace,
-            "validation_errors": args.validation.then_some(&complaints),
-            "commit": syncline_conformance::COMMIT,
-            "date": report::now(),
-            "command": report::command(),
-            "devices": device_lines(&inventory),
-        });
-        say!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        say!(
-            "verified   {} of {} frames, {} wrong",
-            verdict.verified,
-            verdict.made,
-            verdict.wrong
-        );
-        if let Some((fps, usual)) = fps {
-            say!("speed      {fps:.0} frames per second");
-            say!("           {usual:.0} when the host waits for the queue after every stage");
+impl Run<'_> {
+    /// Makes the frames of two devices, which were `found` and are open.
+    ///
+    /// `make` makes the pipeline, once for each run.
+    pub(crate) fn frames<P: backend::Device>(
+        self,
+        found: [&Found; 2],
+        link: &Link<P, Device>,
+        make: impl Fn(&Link<P, Device>, View) -> syncline::Result<Pipeline<P>>,
+    ) -> Result<ExitCode, Failure> {
+        let Self {
+            args,
+            inventory,
+            view,
+            window,
+            traced,
+        } = self;
+        let [producer, consumer] = found.map(name);
+        if !args.json {
+            say!("producer   {producer}");
+            say!("consumer   {consumer}");
+            say!("because    {}", reasons(args, inventory, found));
+            say!("ordered by {} ({})", link.mechanism(), link.why());
         }
-        if let Some(trace) = trace {
+        let pipeline = make(link, view)?;
+        let shares = pipeline.shares();
+        if !args.json {
+            say!("shares     {shares}");
+        }
+        let verdict = match &window {
+            Some(window) => show::frames(args, window, pipeline, link, view)?,
+            None => verify(args, pipeline, view)?,
+        };
+        // Comparing takes longer than making a frame. So the speed is measured without it.
+        let (mut fps, mut trace) = (None, None);
+        if !args.no_sync && window.is_none() {
+            let again = || make(link, view);
+            let runs = Runs::new(&again, view, args.frames());
+            let usual = runs.fps(Order::HostSynchronized)?;
+            fps = Some((runs.fps(Order::Timelines)?, usual));
+            if traced {
+                trace = Some(args.files.record(&runs)?);
+            }
+        }
+        let complaints = inventory.validation_errors();
+
+        if args.json {
+            let report = json!({
+                "frames": verdict.made,
+                "verified": verdict.verified,
+                "wrong": verdict.wrong,
+                "producer": producer,
+                "consumer": consumer,
+                "mechanism": link.mechanism().name(),
+                "why": link.why(),
+                "shares": shares,
+                "size": args.size,
+                // The waits can change in a window.
+                "synchronized": (!args.window).then_some(!args.no_sync),
+                "unordered": verdict.unordered.map(|[compared, _]| compared),
+                "unordered_wrong": verdict.unordered.map(|[_, wrong]| wrong),
+                "fps": fps.map(|(fps, _)| rounded(fps)),
+                "fps_host_synchronized": fps.map(|(_, usual)| rounded(usual)),
+                "trace": trace,
+                "validation_errors": args.validation.then_some(&complaints),
+                "commit": syncline_conformance::COMMIT,
+                "date": report::now(),
+                "command": report::command(),
+                "devices": device_lines(inventory),
+            });
+            say!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
             say!(
-                "           {:.0} with a trace, in {}, and {:.0} without",
-                trace.fps,
-                args.files.names(),
-                trace.fps_without
+                "verified   {} of {} frames, {} wrong",
+                verdict.verified,
+                verdict.made,
+                verdict.wrong
             );
+            if let Some((fps, usual)) = fps {
+                say!("speed      {fps:.0} frames per second");
+                say!("           {usual:.0} when the host waits for the queue after every stage");
+            }
+            if let Some(trace) = trace {
+                say!(
+                    "           {:.0} with a trace, in {}, and {:.0} without",
+                    trace.fps,
+                    args.files.names(),
+                    trace.fps_without
+                );
+            }
+            for complaint in &complaints {
+                say!("validation {complaint}");
+            }
+            if args.no_sync && window.is_none() && verdict.wrong == 0 {
+                say!("nothing went wrong without the waits: this pair cannot show a missing one");
+            }
         }
-        for complaint in &complaints {
-            say!("validation {complaint}");
-        }
-        if args.no_sync && window.is_none() && verdict.wrong == 0 {
-            say!("nothing went wrong without the waits: this pair cannot show a missing one");
-        }
+        let fine = verdict.wrong == 0 && complaints.is_empty();
+        Ok(if fine {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(1)
+        })
     }
-    let fine = verdict.wrong == 0 && complaints.is_empty();
-    Ok(if fine {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
 }
 
 /// Makes every frame and compares it with the reference.
-fn verify(args: &Args, pipeline: Pipeline, view: View) -> Result<Verdict, Failure> {
+fn verify<P: backend::Device>(
+    args: &Args,
+    pipeline: Pipeline<P>,
+    view: View,
+) -> Result<Verdict, Failure> {
     let order = if args.no_sync {
         Order::None
     } else {
@@ -365,7 +413,7 @@ fn missing(backend: BackendKind, inventory: &Inventory) -> Failure {
 }
 
 /// Adds arguments that make another process choose the same devices.
-fn pass_devices(args: &Args, command: &mut Command) {
+fn pass_devices(args: &Args, command: &mut process::Command) {
     let devices = [
         ("--producer", &args.producer),
         ("--consumer", &args.consumer),
@@ -377,9 +425,8 @@ fn pass_devices(args: &Args, command: &mut Command) {
     }
 }
 
-/// Opens the devices of both roles, and says why they were chosen.
-fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
-    let [producer, consumer] = select(inventory, args)?;
+/// Why the devices were chosen.
+fn reasons(args: &Args, inventory: &Inventory, [producer, consumer]: [&Found; 2]) -> String {
     let mut why: Vec<String> = Vec::new();
     if args.producer.is_some() || args.consumer.is_some() {
         why.push("asked for on the command line".into());
@@ -391,6 +438,11 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
     if why.is_empty() {
         why.push("the first device of each API".into());
     }
+    why.join("; ")
+}
+
+/// Opens the devices of both roles.
+fn open(producer: &Found, consumer: &Found) -> syncline::Result<Link> {
     let first = producer.open()?;
     // A device that has both roles is opened once, so that the engine sees one device.
     let second = if producer.index() == consumer.index() {
@@ -398,10 +450,5 @@ fn choose(inventory: &Inventory, args: &Args) -> Result<Pair, Failure> {
     } else {
         consumer.open()?
     };
-    Ok(Pair {
-        producer: first,
-        consumer: second,
-        names: [name(producer), name(consumer)],
-        why: why.join("; "),
-    })
+    Ok(connect(&first, &second))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use syncline::backend::Device;
 use syncline::clock::Estimate;
 use syncline::trace::{Recording, Submission, Track};
 use syncline_demo::Order;
@@ -75,7 +76,7 @@ impl Files {
     }
 
     /// Runs the pipeline with and without a trace in turns, and writes the last trace.
-    pub(crate) fn record(&self, runs: &Runs<'_>) -> Result<Summary, Failure> {
+    pub(super) fn record<P: Device>(&self, runs: &Runs<'_, P>) -> Result<Summary, Failure> {
         let begun = Instant::now();
         let (mut with, mut without) = (Vec::new(), Vec::new());
         let recording = loop {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::Link;
+use syncline::backend;
 use syncline::trace::{Recording, Trace};
 use syncline_demo::scene::View;
 use syncline_demo::{Order, Pipeline, expected};
@@ -14,19 +14,22 @@ use crate::failure::Failure;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs whose speed is measured.
-pub(super) struct Runs<'l> {
-    link: &'l Link,
-    view: View,
+pub(super) struct Runs<'m, P: backend::Device> {
+    make: &'m dyn Fn() -> syncline::Result<Pipeline<P>>,
     frames: u32,
     /// The expected last frame of each run.
     last: Vec<u32>,
 }
 
-impl<'l> Runs<'l> {
-    pub(super) fn new(link: &'l Link, view: View, frames: u32) -> Self {
+impl<'m, P: backend::Device> Runs<'m, P> {
+    /// Runs of so many frames, each on a pipeline that `make` makes.
+    pub(super) fn new(
+        make: &'m dyn Fn() -> syncline::Result<Pipeline<P>>,
+        view: View,
+        frames: u32,
+    ) -> Self {
         Self {
-            link,
-            view,
+            make,
             frames,
             last: expected(&view, frames),
         }
@@ -34,14 +37,13 @@ impl<'l> Runs<'l> {
 
     /// Frames per second of one run.
     pub(super) fn fps(&self, order: Order) -> Result<f64, Failure> {
-        let pipeline = Pipeline::scene(self.link, self.view)?;
-        Ok(pipeline.timed(self.frames, order, &self.last)?)
+        Ok((self.make)()?.timed(self.frames, order, &self.last)?)
     }
 
     /// Frames per second of one traced run, and the recording.
     pub(super) fn traced(&self) -> Result<(f64, Recording), Failure> {
         let trace = Arc::new(Trace::new());
-        let pipeline = Pipeline::scene(self.link, self.view)?.traced(trace.clone())?;
+        let pipeline = (self.make)()?.traced(trace.clone())?;
         let fps = pipeline.timed(self.frames, Order::Timelines, &self.last)?;
         let trace = Arc::into_inner(trace)
             .ok_or_else(|| Failure::Words("the trace is still in use".into()))?;

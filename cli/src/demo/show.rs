@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use syncline::Stopwatch;
+use syncline::{Device, Link, Stopwatch, backend};
 
 use super::window::{Input, Window};
-use super::{Args, Pair, Verdict};
+use super::{Args, Verdict};
 use crate::failure::Failure;
 use crate::output::say;
 use syncline_demo::compute::reference::Reference;
@@ -120,16 +120,16 @@ fn title(fps: f64, took: [Option<i64>; 2], stretch: &Stretch) -> String {
 /// Shows frames until the user closes the window.
 ///
 /// Counts the compared frames that were synchronized apart from the others.
-pub(super) fn frames(
+pub(super) fn frames<P: backend::Device>(
     args: &Args,
     window: &Window,
-    pipeline: Pipeline,
-    pair: &Pair,
+    pipeline: Pipeline<P>,
+    link: &Link<P, Device>,
     view: View,
 ) -> Result<Verdict, Failure> {
     // A device may have no clock.
-    let watches = Stopwatch::new(&pair.producer, "simulate")
-        .and_then(|first| Ok(Arc::new([first, Stopwatch::new(&pair.consumer, "draw")?])));
+    let watches = Stopwatch::new(link.left(), "simulate")
+        .and_then(|first| Ok(Arc::new([first, Stopwatch::new(link.right(), "draw")?])));
     let watches = watches.ok();
     let pipeline = match &watches {
         Some(watches) => pipeline.watched(watches.clone()),

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Checked;
 use super::checks::{Check, Outcome};
 use super::facts::Facts;
 use crate::output::say;
@@ -19,7 +20,7 @@ pub(super) struct Report {
 
 #[derive(Debug, Serialize)]
 struct Line {
-    id: &'static str,
+    id: String,
     result: &'static str,
     /// What was found, or how it is known that the check holds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +34,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(id: &'static str, outcome: Outcome) -> Self {
+    fn new(id: String, outcome: Outcome) -> Self {
         let (result, what, fix, after) = match outcome {
             Outcome::Ok(what) => ("ok", Some(what), None, None),
             Outcome::Found { what, fix } => ("found", Some(what), Some(fix), None),
@@ -47,27 +48,38 @@ impl Line {
             after,
         }
     }
+
+    fn is_ok(&self) -> bool {
+        self.result == "ok"
+    }
 }
 
 impl Report {
-    pub(super) fn new(facts: &Facts, results: Vec<(&'static Check, Outcome)>) -> Self {
-        let shares = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Ok(_));
+    /// Of the command's own checks, and those of foreign backends.
+    pub(super) fn new(
+        facts: &Facts,
+        own: Vec<(&'static Check, Outcome)>,
+        foreign: Vec<Checked>,
+    ) -> Self {
+        let own = own.into_iter();
+        let own: Vec<_> = own
+            .map(|(check, outcome)| Line::new(check.id.into(), outcome))
+            .collect();
+        let foreign = foreign.into_iter();
+        let foreign = foreign.map(|checked| Line::new(checked.id, checked.outcome));
         Self {
             commit: syncline_conformance::COMMIT,
             date: syncline_conformance::report::now(),
             command: syncline_conformance::report::command(),
             software: facts.is_software(),
-            shares: results.iter().all(shares),
-            checks: results
-                .into_iter()
-                .map(|(check, outcome)| Line::new(check.id, outcome))
-                .collect(),
+            shares: own.iter().all(Line::is_ok),
+            checks: own.into_iter().chain(foreign).collect(),
         }
     }
 
-    /// True if nothing prevents sharing.
-    pub(super) const fn shares(&self) -> bool {
-        self.shares
+    /// True if no check has found anything.
+    pub(super) fn is_fine(&self) -> bool {
+        self.checks.iter().all(Line::is_ok)
     }
 
     pub(super) fn print(&self) {
@@ -80,7 +92,7 @@ impl Report {
             }
         }
         let found = self.checks.iter().filter(|line| line.result == "found");
-        let found: Vec<_> = found.map(|line| line.id).collect();
+        let found: Vec<_> = found.map(|line| line.id.as_str()).collect();
         let skipped = self.checks.iter().filter(|line| line.after.is_some());
         match skipped.count() {
             0 => {}

@@ -72,11 +72,7 @@ pub fn child_subject() -> Option<String> {
 /// In a child process it does the work of the child, and returns the exit code for `main`.
 pub fn child<L: Suite>(make: impl FnOnce(&Settings) -> L) -> Option<ExitCode> {
     let subject = child_subject()?;
-    let suite = make(&Settings::from_env());
-    if crate::peer::is_peer() {
-        return suite.serve_peer(&subject).or(Some(ExitCode::from(2)));
-    }
-    Some(serve(&suite, &subject))
+    Some(serve(&make(&Settings::from_env()), &subject))
 }
 
 /// Returns what was added to a list that only grows since its length was `known`.
@@ -87,7 +83,12 @@ fn news(said: Vec<String>, known: &mut usize) -> Option<String> {
 }
 
 /// Runs a child process: it answers cases of `subject` until its input ends.
+///
+/// In the second process of the subject, same as [`Suite::serve_peer`].
 pub fn serve<L: Suite>(suite: &L, subject: &str) -> ExitCode {
+    if crate::peer::is_peer() {
+        return suite.serve_peer(subject).unwrap_or(ExitCode::from(2));
+    }
     if !suite.subjects().iter().any(|name| name == subject) {
         // Nothing was run. That must not look like success.
         eprintln!(

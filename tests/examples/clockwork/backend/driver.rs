@@ -26,6 +26,9 @@ pub(crate) const TICK: u64 = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(u64);
 
+/// A program of the device. It gets the words of some memories, and constants.
+pub(crate) type Kernel = fn(&[Arc<[AtomicU32]>], &[u32]);
+
 /// One step of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
@@ -37,6 +40,8 @@ pub(crate) enum Command {
     Fill(Handle, u32),
     /// Copies all words of the first memory to the second.
     Copy(Handle, Handle),
+    /// Runs a kernel on the memories, with the constants.
+    Run(Kernel, Vec<Handle>, Vec<u32>),
     /// Does nothing for that long.
     Busy(Duration),
     /// Goes on once the first word of the memory is not zero.
@@ -322,6 +327,10 @@ impl State {
                 for (from, to) in self.words(from).iter().zip(&*self.words(to)) {
                     to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
                 }
+            }
+            Command::Run(kernel, ref memories, ref constants) => {
+                let memories: Vec<_> = memories.iter().map(|one| self.words(*one)).collect();
+                kernel(&memories, constants);
             }
             Command::Busy(time) => return Err(Some(time)),
             Command::Hold(memory) => {

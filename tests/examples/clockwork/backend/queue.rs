@@ -13,7 +13,7 @@ use syncline::{Error, Result, error::Object};
 
 use super::clock::time;
 use super::device::{Device, Port};
-use super::driver::{CAPACITY, Command, Machine};
+use super::driver::{CAPACITY, Command, Kernel, Machine};
 use super::memory::Buffer;
 
 /// Records the work of one submission: commands for the machine.
@@ -45,6 +45,14 @@ impl<'a> Recorder<'a> {
         self.keep(from.keep());
         self.keep(to.keep());
         self.list.push(Command::Copy(from.handle(), to.handle()));
+    }
+
+    /// Runs `kernel` on the memories, in the order of the list.
+    #[allow(dead_code, reason = "the suite needs no kernel, but the demo does")]
+    pub(crate) fn run(&mut self, kernel: Kernel, memories: &[&Buffer], constants: Vec<u32>) {
+        memories.iter().for_each(|memory| self.keep(memory.keep()));
+        let handles = memories.iter().map(|memory| memory.handle()).collect();
+        self.list.push(Command::Run(kernel, handles, constants));
     }
 
     /// The queue does nothing for `time`.
