@@ -78,17 +78,18 @@ pub use timeline::port::EventPort;
 pub use timeline::word::WordPort;
 
 /// The raw types that appear in this crate's `unsafe` functions and raw handles.
+#[doc(no_inline)]
 pub use cudarc::driver::sys;
 
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<Driver>();
     shared::<Device>();
+    shared::<EventPort>();
     shared::<Queue>();
     shared::<BinarySemaphore>();
     shared::<EventIpcHandle>();
     shared::<InterprocessEvent>();
-    shared::<EventPort>();
     shared::<ExternalPort>();
     shared::<CounterPort>();
     shared::<WordPort>();

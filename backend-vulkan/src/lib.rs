@@ -40,6 +40,7 @@ mod timing;
 
 pub use adopt::offer::{Handles, Offer};
 pub use adopt::raw::AdoptInfo;
+#[doc(no_inline)]
 pub use ash;
 pub use device::application_memory::{MemoryRange, MemoryRequest, MemorySource};
 pub use device::open::Device;

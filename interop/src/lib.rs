@@ -80,12 +80,36 @@ pub use syncline_core::{
     image, info, trace, wait, wait_all, wait_any,
 };
 
+/// The CUDA backend: the crate [`syncline_cuda`].
 #[cfg(feature = "cuda")]
-#[doc(inline)]
-pub use syncline_cuda as cuda;
+pub mod cuda {
+    #[doc(no_inline)]
+    pub use syncline_cuda::sys;
+    #[doc(inline)]
+    pub use syncline_cuda::{
+        Allocation, BinarySemaphore, Buffer, Candidate, CounterPort, Device, Driver, EventGuard,
+        EventIpcHandle, EventPort, ExternalPort, Function, Graph, GraphSlots, Image,
+        InterprocessEvent, Module, Queue, RawSubmission, Recorder, Slot, SlotValue, StreamGuard,
+        Surface, Texture, Word, WordPort,
+    };
+}
+
+/// The Vulkan backend: the crate [`syncline_vulkan`].
 #[cfg(feature = "vulkan")]
-#[doc(inline)]
-pub use syncline_vulkan as vulkan;
+pub mod vulkan {
+    #[cfg(feature = "gpu-allocator")]
+    #[doc(inline)]
+    pub use syncline_vulkan::GpuAllocator;
+    #[doc(no_inline)]
+    pub use syncline_vulkan::ash;
+    #[doc(inline)]
+    pub use syncline_vulkan::{
+        AdoptInfo, Allocation, AllocationInfo, ApplicationMemory, BinarySemaphore, Buffer,
+        Candidate, Contents, Device, Enabled, Exporter, Handles, Image, ImageBarrier, Instance,
+        InstanceOptions, MemoryRange, MemoryRequest, MemorySource, Offer, OwnershipBarrier, Queue,
+        QueueGuard, RawSubmission, Recorder,
+    };
+}
 
 /// What nearly every program uses: the methods of devices and queues, and the usual types.
 ///

@@ -1,7 +1,7 @@
 //! Modules and kernels, which the driver compiles from PTX text.
 #![allow(unsafe_code, reason = "talks to the driver")]
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
@@ -91,8 +91,13 @@ impl Module {
     /// itself wait for that launch.
     ///
     /// # Errors
-    /// A driver error, also for a name that the module does not have.
-    pub fn function(&self, name: &CStr) -> Result<Function> {
+    /// [`Error::Unsupported`] for a name with a zero byte. A driver error, also for a name that the
+    /// module does not have.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let name = CString::new(name).map_err(|error| {
+            let object = self.0.device_ref.object();
+            Error::unsupported(object, "find a function", error.to_string())
+        })?;
         let context = self.0.device_ref.context();
         let driver = context.driver();
         let _bound = context.bind_outside_capture()?;

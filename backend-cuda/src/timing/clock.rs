@@ -114,7 +114,7 @@ impl ClockKernels {
             sample_kernel: Arc::new(SampleKernel {
                 object: object.clone(),
                 stream: Stream::urgent(device_ref.context(), "clock")?,
-                show: kernels.function(c"show")?,
+                show: kernels.function("show")?,
                 words: Buffer::pinned(&device_ref, WORDS as u64 * 8)?,
                 last_step: AtomicU64::new(0),
                 busy: Mutex::new(false),

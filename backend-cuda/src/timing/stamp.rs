@@ -70,9 +70,9 @@ impl Timekeeper {
     /// A driver error.
     pub(crate) fn new(device_ref: DeviceRef, kernels: &Module) -> Result<Self> {
         // An older GPU or driver rejects it.
-        let early = Module::load(&device_ref, BEHIND).and_then(|behind| behind.function(c"stamp"));
+        let early = Module::load(&device_ref, BEHIND).and_then(|behind| behind.function("stamp"));
         let keeper = Self {
-            kernel: kernels.function(c"stamp")?,
+            kernel: kernels.function("stamp")?,
             early: early.ok(),
             device_ref,
             free: Mutex::default(),

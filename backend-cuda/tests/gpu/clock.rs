@@ -50,7 +50,7 @@ impl Setup {
         let device = open().unwrap();
         let module = device.module(include_str!("../kernels.ptx")).unwrap();
         let [delay, gate, peek] =
-            [c"delay", c"gate", c"peek"].map(|name| module.function(name).unwrap());
+            ["delay", "gate", "peek"].map(|name| module.function(name).unwrap());
         let setup = Self {
             device,
             delay,
@@ -792,7 +792,7 @@ fn a_time_behind_a_kernel_is_not_before_its_end() {
     let setup = Setup::new();
     let mut kernels = vec![setup.delay.clone()];
     match setup.device.module(include_str!("../early.ptx")) {
-        Ok(module) => kernels.push(module.function(c"early").unwrap()),
+        Ok(module) => kernels.push(module.function("early").unwrap()),
         Err(Error::Native {
             code: 209 | 218 | 222,
             ..

@@ -123,7 +123,7 @@ pub(crate) fn a_fault_in_this_process() {
         .device
         .module(KERNELS)
         .unwrap()
-        .function(c"fault")
+        .function("fault")
         .unwrap();
     // SAFETY: the kernel takes no parameters. Its fault is what the test is about.
     let work = move |r: &mut Recorder| unsafe { r.launch(&fault, [1; 3], [1; 3], &mut []) };

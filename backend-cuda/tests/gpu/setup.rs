@@ -33,8 +33,8 @@ impl Gpu {
     pub(crate) fn new(device: Device, alone: MutexGuard<'static, ()>) -> Result<Self> {
         let module = device.module(KERNELS)?;
         let gpu = Self {
-            delay: module.function(c"delay")?,
-            gate: module.function(c"gate")?,
+            delay: module.function("delay")?,
+            gate: module.function("gate")?,
             device,
             _alone: alone,
         };

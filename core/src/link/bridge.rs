@@ -371,6 +371,7 @@ impl Timeline {
     ///
     /// # Errors
     /// Same errors as [`Timeline::bridged`], and any error of `prepare`.
+    #[doc(hidden)]
     pub fn bridged_as(
         label: &str,
         initial: u64,

@@ -260,6 +260,7 @@ impl Timeline {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if another side of its [bridge](Timeline::bridged) is published.
+    #[doc(hidden)]
     pub fn publish(&self, counter: Arc<Counter>, page: Page) -> Result<()> {
         let publisher = Arc::new_cyclic(|publisher| Publisher {
             of: Arc::downgrade(self.shared()),
@@ -280,11 +281,13 @@ impl Timeline {
     /// Notes that another process signals this timeline. The last handle here does not close it.
     ///
     /// `kept` is dropped with the timeline, which points and submissions in flight keep alive.
+    #[doc(hidden)]
     pub fn follow(&self, kept: Arc<dyn Any + Send + Sync>) {
         self.shared().make_extras().set_remote_signaller(kept);
     }
 
     /// A weak reference to the timeline.
+    #[doc(hidden)]
     #[must_use]
     pub fn downgrade(&self) -> WeakTimeline {
         WeakTimeline(Arc::downgrade(self.shared()))

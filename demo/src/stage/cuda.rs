@@ -48,8 +48,8 @@ impl Waves {
             slots: slots.map(Buffer::try_from).collect::<Result<_>>()?,
             #[cfg(feature = "vulkan")]
             images: Vec::new(),
-            step: module.function(c"step")?,
-            delay: module.function(c"delay")?,
+            step: module.function("step")?,
+            delay: module.function("delay")?,
         })
     }
 }

@@ -43,7 +43,7 @@ impl Filter {
             .iter()
             .map(|[scene, filtered]| Ok((scene.texture(&desc)?, filtered.surface(0)?)));
         Ok(Self {
-            kernel: module.function(c"box")?,
+            kernel: module.function("box")?,
             objects: objects.collect::<Result<_>>()?,
         })
     }

@@ -29,7 +29,7 @@ fn main() -> syncline::Result<()> {
     println!("{}: {}", vulkan.info().name, link.mechanism());
     let (integers, floats) = (include_str!("wave.ptx"), include_str!("sine.ptx"));
     let module = cuda.module(if arguments.float { floats } else { integers })?;
-    let kernel = module.function(c"wave")?;
+    let kernel = module.function("wave")?;
     let drawing = Arc::new(Drawing::new(&vulkan)?);
     let picture = vulkan.host_buffer(4 * u64::from(SIZE).pow(2), Default::default())?;
     let compute = cuda.queue(QueueKind::Compute, "simulate")?;

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> syncline::Result<()> {
     let device = Device::open(0)?;
-    let put = device.module(include_str!("put.ptx"))?.function(c"put")?;
+    let put = device.module(include_str!("put.ptx"))?.function("put")?;
     let memory = device.buffer(128)?; // of your own: from cuMemAlloc, pinned or registered
     memory.write_words(&[0; 32])?;
     let (word, mut data) = (memory.pointer(), memory.pointer() + 64);

@@ -38,9 +38,9 @@ pub struct Latch {
 /// Loads the kernels. That may synchronize the context, so call it while no work is in flight.
 pub(super) fn prepare(device: &Device) -> Result<Kernels> {
     Ok(Kernels {
-        delay: device.module(DELAY)?.function(c"delay")?,
-        hold: device.module(HOLD)?.function(c"hold")?,
-        fault: device.module(FAULT)?.function(c"fault")?,
+        delay: device.module(DELAY)?.function("delay")?,
+        hold: device.module(HOLD)?.function("hold")?,
+        fault: device.module(FAULT)?.function("fault")?,
     })
 }
 

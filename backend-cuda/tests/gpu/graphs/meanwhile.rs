@@ -76,7 +76,7 @@ fn housekeeping_harms_no_global_capture() {
             let made = (setup.memory(), setup.words(), module());
             made.0.write_words(&[7; 4]).unwrap();
             assert_eq!(made.0.read_words().unwrap()[..4], [7; 4]);
-            made.2.function(c"delay").unwrap();
+            made.2.function("delay").unwrap();
             let other = setup.queue("made meanwhile");
             let (start, end) = (
                 setup.device.timed_fence("start"),

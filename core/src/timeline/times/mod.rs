@@ -146,6 +146,7 @@ impl Timeline {
     ///
     /// # Errors
     /// Same errors as [`Timeline::clocked`].
+    #[doc(hidden)]
     pub fn clocked_elsewhere(self, times: SharedTimes) -> Result<Self> {
         // Values on the page have times, even if they were signalled after this timeline was made.
         let first = self.shared().reached();
@@ -179,6 +180,7 @@ impl Timeline {
     /// [`Error::Unsupported`] for a timeline without timestamps or with published times.
     /// [`Error::ClockSilent`] if a clock without any sample could not be read within the second.
     /// [`Error::Native`] if no thread can be started. A driver error.
+    #[doc(hidden)]
     pub fn tell_times(&self, times: SharedTimes) -> Result<()> {
         let shared = self.shared();
         let refuse = |reason: &str| {

@@ -252,7 +252,7 @@ impl ByHand {
             ],
             _cuda: cuda,
             field: [field()?, field()?],
-            step: other.module(WAVE_PTX)?.function(c"step")?,
+            step: other.module(WAVE_PTX)?.function("step")?,
             recording,
             renderer,
             slots,

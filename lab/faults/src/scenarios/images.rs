@@ -75,7 +75,7 @@ fn images() -> Verdict {
     let (surface, texture): (Surface, Texture) =
         (imported.surface(1)?, imported.texture(&TEXTURE)?);
     step("set-up");
-    let function = cuda.module(PTX)?.function(c"texels")?;
+    let function = cuda.module(PTX)?.function("texels")?;
     let (theirs, ours) = (
         vulkan.queue(QueueKind::Compute, "theirs")?,
         cuda.queue(QueueKind::Compute, "ours")?,

@@ -30,7 +30,7 @@ pub(crate) enum Producer {
 impl Producer {
     pub(crate) fn new(device: &Device) -> Result<Self, Stop> {
         if let Device::Cuda(cuda) = device {
-            let kernel = cuda.module(PTX)?.function(c"produce")?;
+            let kernel = cuda.module(PTX)?.function("produce")?;
             return Ok(Self::Cuda(
                 cuda.queue(QueueKind::Compute, "produce")?,
                 kernel,

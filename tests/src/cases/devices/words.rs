@@ -173,8 +173,8 @@ impl<'w> Subject<'w> {
         })?;
         let address = memory.address();
         let (word, put) = match bits {
-            Bits::Few => (Word::Bits32(address), module.function(c"put_32")?),
-            Bits::Many => (Word::Bits64(address), module.function(c"put")?),
+            Bits::Few => (Word::Bits32(address), module.function("put_32")?),
+            Bits::Many => (Word::Bits64(address), module.function("put")?),
         };
         let dropped = Arc::<AtomicBool>::default();
         let owner = Arc::new(Kept {

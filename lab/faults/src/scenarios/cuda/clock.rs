@@ -36,7 +36,7 @@ pub(super) fn clock() -> Verdict {
     step("recording times");
     watch.start(&queue)?;
     let module = device.module(PTX)?;
-    let function = module.function(c"add")?;
+    let function = module.function("add")?;
     let buffer = device.host_buffer(64)?;
     let to = buffer.clone();
     queue.submit(

@@ -39,7 +39,7 @@ pub(super) fn memory() -> Verdict {
     let queue = device.queue(QueueKind::Compute, "queue")?;
     let (first, second) = (device.buffer(64)?, device.buffer(64)?);
     let module = device.module(PTX)?;
-    let function = module.function(c"add")?;
+    let function = module.function("add")?;
     first.write_words(&[5; 16])?;
     step("submitting");
     let (from, to) = (first.clone(), second.clone());
