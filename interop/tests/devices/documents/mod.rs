@@ -90,7 +90,12 @@ fn what_the_documents_show_is_what_is_run() {
         let text = fs::read_to_string(path.join(name).with_extension("rs")).unwrap();
         text.trim().to_owned()
     };
-    let pages: [(&str, Vec<String>); 8] = [
+    let opencl = include_str!("../../../../tests/examples/opencl/tests/readme/frames.rs");
+    let pages: [(&str, Vec<String>); 9] = [
+        (
+            "tests/examples/opencl/README.md",
+            vec![opencl.trim().into()],
+        ),
         ("README.md", vec![example("cuda_to_vulkan")]),
         (
             "docs/tutorial.md",
