@@ -16,6 +16,9 @@ pub(super) struct Report {
     software: bool,
     shares: bool,
     checks: Vec<Line>,
+    /// How many of the checks are the command's own. They come first.
+    #[serde(skip)]
+    own: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,6 +76,7 @@ impl Report {
             command: syncline_conformance::report::command(),
             software: facts.is_software(),
             shares: own.iter().all(Line::is_ok),
+            own: own.len(),
             checks: own.into_iter().chain(foreign).collect(),
         }
     }
@@ -91,18 +95,25 @@ impl Report {
                 say!("{:>8} {fix}", "->");
             }
         }
-        let found = self.checks.iter().filter(|line| line.result == "found");
-        let found: Vec<_> = found.map(|line| line.id.as_str()).collect();
+        let found = |lines: &[Line]| {
+            let found = lines.iter().filter(|line| line.result == "found");
+            found.map(|line| line.id.clone()).collect::<Vec<_>>()
+        };
         let skipped = self.checks.iter().filter(|line| line.after.is_some());
         match skipped.count() {
             0 => {}
             count => {
                 let checks = if count == 1 { "check" } else { "checks" };
                 let count = format!("{count} {checks}");
-                say!("{:<8} {count:<20} after {}", "skipped", found.join(", "));
+                say!(
+                    "{:<8} {count:<20} after {}",
+                    "skipped",
+                    found(&self.checks[..self.own]).join(", ")
+                );
             }
         }
         say!("");
+        let found = found(&self.checks);
         match found.first() {
             Some(first) => say!(
                 "Found {}. Repair {first} first, then run this again.",
