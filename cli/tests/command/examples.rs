@@ -152,7 +152,7 @@ fn without_numbers(text: &str) -> Vec<String> {
 
 #[rstest]
 #[case::hello("docs/tutorial.md", "hello")]
-#[case::cuda_to_vulkan("docs/tutorial.md", "cuda_to_vulkan")]
+#[case::cuda_to_vulkan("README.md", "cuda_to_vulkan")]
 #[case::in_flight("docs/tutorial.md", "in_flight")]
 #[case::failure("docs/tutorial.md", "failure")]
 #[case::trace("docs/tutorial.md", "trace")]

@@ -52,7 +52,6 @@ example!(
     }
 );
 example!(a_trace, "a_trace.rs");
-example!(from_vulkan_to_cuda, "from_vulkan_to_cuda.rs");
 example!(how_long_it_took, "how_long_it_took.rs");
 example!(your_own_submissions, "your_own_submissions.rs");
 
@@ -99,24 +98,13 @@ fn what_the_documents_show_is_what_is_run() {
         ("README.md", vec![example("cuda_to_vulkan")]),
         (
             "docs/tutorial.md",
-            [
-                "hello",
-                "cuda_to_vulkan",
-                "in_flight",
-                "failure",
-                "own_submission",
-                "trace",
-            ]
-            .map(example)
-            .into(),
+            ["hello", "in_flight", "failure", "trace"]
+                .map(example)
+                .into(),
         ),
         (
             "docs/sharing.md",
-            vec![
-                example("image"),
-                from_cuda_to_vulkan::TEXT.trim().into(),
-                from_vulkan_to_cuda::TEXT.trim().into(),
-            ],
+            vec![example("image"), from_cuda_to_vulkan::TEXT.trim().into()],
         ),
         ("docs/processes.md", vec![example("server")]),
         ("docs/tracing.md", vec![a_trace::TEXT.trim().into()]),
@@ -124,13 +112,10 @@ fn what_the_documents_show_is_what_is_run() {
         (
             "docs/adopt.md",
             vec![
-                from_vulkan_to_cuda::TEXT.trim().into(),
+                example("own_submission"),
                 your_own_submissions::TEXT.trim().into(),
                 example("cuda_graph/capture"),
-                example("cuda_graph/main"),
-                example("word/main"),
                 example("own_memory/adopt"),
-                example("own_memory/draw"),
             ],
         ),
         ("docs/presenting.md", vec![example("window/main")]),
@@ -327,38 +312,6 @@ fn behind_another_queue(
         ends.join().unwrap().unwrap();
     });
     assert_eq!(line.value().unwrap(), value);
-}
-
-#[test]
-fn from_vulkan_to_cuda_runs() {
-    let _alone = crate::alone();
-    let Some(own) = Application::new() else {
-        return;
-    };
-    let (device, compute) = reader();
-    let link = connect(&own.device, &device);
-    let frames = link.timeline("frames").unwrap();
-    let run = |n| {
-        let Application {
-            device,
-            queue,
-            commands,
-            ..
-        } = &own;
-        from_vulkan_to_cuda::render_then_compute(device, queue, *commands, &compute, &frames, n)
-    };
-    run(1).unwrap();
-    let gate = own.device.timeline("gate").unwrap();
-    let other = own.device.queue(QueueKind::Compute, "other").unwrap();
-    other
-        .submit(&[gate.at(1)], |_| Ok(()), &[frames.signal_at(2)])
-        .unwrap();
-    behind_another_queue(&frames, 3, &gate, || run(3));
-    for n in 4..10 {
-        run(n).unwrap();
-    }
-    compute.idle(LONG).unwrap();
-    other.idle(LONG).unwrap();
 }
 
 #[test]
