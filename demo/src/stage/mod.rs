@@ -19,8 +19,8 @@ use syncline::Image;
 use syncline::backend;
 use syncline::{Buffer, Device, Error, Recorder, Result};
 
+use crate::Size;
 use crate::scene::View;
-use crate::{Size, wrong};
 
 /// The slots between producer and consumer, as one of them sees them.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Between {
         match self {
             Self::Buffers(buffers) => Ok(buffers),
             #[cfg(feature = "vulkan")]
-            Self::Images(_) => Err(wrong("a stage that was given images")),
+            Self::Images(_) => Err(crate::wrong("a stage that was given images")),
         }
     }
 }
