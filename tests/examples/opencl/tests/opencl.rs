@@ -3,20 +3,22 @@
 //! Without arguments it runs the quick cases on each device alone. The pairs, and all cases:
 //! `cargo test -p syncline-opencl --test opencl -- --include-ignored`.
 
-use std::any::Any;
+mod work;
+
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Trial};
-use syncline::backend::{Candidate as _, Device as _};
+use syncline::backend::Candidate as _;
 use syncline::{Error, Inventory, ProbeOptions, Result};
 use syncline_conformance::inventory::name_of;
 use syncline_conformance::report::{Ending, Tally};
 use syncline_conformance::runner::{Suite, child};
 use syncline_conformance::workload::Equipped;
-use syncline_conformance::{Paired, Runner, Settings, Subject, World};
-use syncline_opencl::{Adapter, Arg, Buffer, Device, HostEvent, Kernel, Recorder};
+use syncline_conformance::{Paired, Runner, Settings, World};
+use syncline_opencl::Adapter;
+
+use work::OpenCl;
 
 /// The example of the README.
 mod frames {
@@ -24,110 +26,6 @@ mod frames {
 
     pub(super) fn run() -> Result<()> {
         main()
-    }
-}
-
-/// A device with the kernel that keeps it busy.
-#[derive(Clone)]
-struct OpenCl {
-    device: Device,
-    spin: Arc<Kernel>,
-    /// Rounds of the kernel in a millisecond.
-    speed: u32,
-    /// What the kernel would write to.
-    out: Buffer,
-}
-
-const SPIN: &str = "kernel void spin(global uint *out, uint thousands) {
-    uint x = thousands;
-    for (uint i = 0; i < thousands; i++)
-        for (uint j = 0; j < 1000; j++) x = (x ^ (x >> 7)) * 1664525u + 1013904223u;
-    if (x == 1u) *out = x;
-}";
-
-impl OpenCl {
-    fn new(device: Device) -> Result<Self> {
-        // SAFETY: it writes one word of its buffer.
-        #[allow(unsafe_code, reason = "vouches for a kernel")]
-        let spin = unsafe { device.kernel(SPIN, c"spin")? };
-        let out = device.buffer(1)?;
-        let mut it = Self {
-            device,
-            spin,
-            speed: 1,
-            out,
-        };
-        // The fastest of several runs: others may use the processor meanwhile.
-        let runs = (0..4)
-            .map(|_| it.measure(10_000))
-            .collect::<Result<Vec<_>>>()?;
-        let fastest = runs.into_iter().min().unwrap_or_default();
-        it.speed = (10_000.0 / (fastest.as_secs_f64() * 1e3)).ceil() as u32;
-        Ok(it)
-    }
-
-    fn measure(&self, thousands: u32) -> Result<Duration> {
-        use syncline::backend::Queue as _;
-        let queue = self.device.queue(syncline::QueueKind::Compute, "speed")?;
-        let (spin, out) = (self.spin.clone(), self.out.clone());
-        let begun = Instant::now();
-        let work = move |recorder: &mut Recorder<'_>| {
-            recorder.launch(&spin, 1, &[Arg::Buffer(&out), Arg::Word(thousands)])
-        };
-        queue.submit(&[], work, &[])?;
-        queue.idle(Duration::from_secs(30))?;
-        Ok(begun.elapsed())
-    }
-}
-
-impl Subject for OpenCl {
-    type Device = Device;
-    type Buffer = Buffer;
-    type Latch = HostEvent;
-
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
-    fn buffer(&self, words: usize) -> Result<Buffer> {
-        self.device.buffer(words)
-    }
-
-    fn read(buffer: &Buffer) -> Vec<u32> {
-        buffer.read().unwrap_or_default()
-    }
-
-    fn fill(recorder: &mut Recorder<'_>, buffer: &Buffer, value: u32) -> Result<()> {
-        recorder.fill(buffer, value)
-    }
-
-    fn copy(recorder: &mut Recorder<'_>, from: &Buffer, to: &Buffer) -> Result<()> {
-        recorder.copy(from, to)
-    }
-
-    fn busy(&self, recorder: &mut Recorder<'_>, time: Duration) -> Result<()> {
-        let thousands = (time.as_secs_f64() * 1e3 * f64::from(self.speed)).ceil() as u32;
-        recorder.launch(
-            &self.spin,
-            1,
-            &[Arg::Buffer(&self.out), Arg::Word(thousands)],
-        )
-    }
-
-    fn keep(recorder: &mut Recorder<'_>, object: Arc<dyn Any + Send + Sync>) {
-        recorder.keep(object);
-    }
-
-    fn latch(&self) -> Result<HostEvent> {
-        self.device.host_event()
-    }
-
-    fn block(recorder: &mut Recorder<'_>, latch: &HostEvent) -> Result<()> {
-        recorder.wait(latch)
-    }
-
-    fn open(latch: &HostEvent) -> Result<()> {
-        latch.complete()
     }
 }
 
