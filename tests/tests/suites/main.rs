@@ -9,6 +9,10 @@ mod devices;
 mod example;
 mod mutants;
 mod runner;
+mod smallest;
+#[path = "../../examples/smallest.rs"]
+#[allow(dead_code, reason = "it has a main of its own")]
+mod smallest_backend;
 
 use std::process::ExitCode;
 
@@ -17,6 +21,7 @@ use common::Group;
 use libtest_mimic::{Arguments, Trial};
 use mutants::Mutants;
 use runner::Lab;
+use smallest::ThreadsSuite;
 use syncline_conformance::inventory::Devices;
 use syncline_conformance::runner::{Suite, child, child_subject};
 
@@ -28,6 +33,8 @@ fn serve() -> Option<ExitCode> {
         child(|_| Lab)
     } else if is_of(ClockworkSuite::default().subjects()) {
         child(|_| ClockworkSuite::default())
+    } else if is_of(ThreadsSuite.subjects()) {
+        child(|_| ThreadsSuite)
     } else if is_of(Mutants::default().subjects()) {
         child(|_| Mutants::default())
     } else {
@@ -59,9 +66,10 @@ fn main() -> ExitCode {
     // Most of the time trials wait, for a driver, a time limit or another case of their subject.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     arguments.test_threads = arguments.test_threads.or(Some((8 * cores).min(32)));
-    let groups: [Group; 4] = [
+    let groups: [Group; 5] = [
         runner::trials().into(),
         example::trials(),
+        smallest::trials(),
         mutants::trials().into(),
         devices::trials(),
     ];
