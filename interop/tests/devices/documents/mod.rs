@@ -90,12 +90,13 @@ fn what_the_documents_show_is_what_is_run() {
         text.trim().to_owned()
     };
     let opencl = include_str!("../../../../tests/examples/opencl/tests/readme/frames.rs");
-    let pages: [(&str, Vec<String>); 9] = [
+    let pages: [(&str, Vec<String>); 10] = [
         (
             "tests/examples/opencl/README.md",
             vec![opencl.trim().into()],
         ),
         ("README.md", vec![example("cuda_to_vulkan")]),
+        ("interop/README.md", vec![example("cuda_to_vulkan")]),
         (
             "docs/tutorial.md",
             ["hello", "in_flight", "failure", "trace"]
