@@ -46,7 +46,7 @@ impl Ticks {
     /// When a marker ended that begins now.
     fn read(&self) -> Result<i64> {
         let begun = Instant::now();
-        let marker = self.queue.mark(&[])?;
+        let marker = self.queue.mark()?;
         self.queue.flush()?;
         while !marker.is_complete(&self.object)? {
             if begun.elapsed() > PATIENCE {

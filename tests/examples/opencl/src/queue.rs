@@ -196,7 +196,8 @@ impl Enqueue for Channel {
         for &point in batch.order {
             port(point)?.wait(point.value(), events)?;
         }
-        let marker = commands.mark(events)?;
+        commands.wait(events)?;
+        let marker = commands.mark()?;
         events.clear();
         // One reference for each of them, before anything is signalled.
         let signals = || batch.signals.iter().chain([&batch.end]);
@@ -231,7 +232,7 @@ impl Enqueue for Channel {
     }
 
     fn write_stamp(recorder: &mut Recorder<'_>, stamp: ToWrite<'_, Self>) -> Result<()> {
-        *stamp.event() = Some(recorder.queue.mark(&[])?);
+        *stamp.event() = Some(recorder.queue.mark()?);
         Ok(())
     }
 }
