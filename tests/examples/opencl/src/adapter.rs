@@ -8,7 +8,7 @@ use cl3::device::{
     CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_UUID_KHR, CL_DEVICE_VENDOR,
     CL_DEVICE_VERSION, CL_DRIVER_UUID_KHR, CL_DRIVER_VERSION, get_device_ids, get_device_info,
 };
-use cl3::error_codes::error_text;
+use cl3::error_codes::{CL_DEVICE_NOT_FOUND, error_text};
 use cl3::info_type::InfoType;
 use cl3::platform::get_platform_ids;
 use cl3::types::cl_device_info;
@@ -54,16 +54,18 @@ impl Adapter {
         })?;
         // The platforms are libraries, which have been loaded just now.
         TeardownGuard::register();
-        let devices = platforms
-            .into_iter()
-            .flat_map(|platform| get_device_ids(platform, CL_DEVICE_TYPE_ALL).unwrap_or_default());
-        let found: Vec<_> = devices
-            .map(|device| Self::new(DeviceHandle(device)))
-            .collect();
-        if found.is_empty() {
-            return Err(Error::unavailable(BACKEND, "no OpenCL driver has a device"));
+        let (mut found, mut reason) = (Vec::new(), "no OpenCL driver has a device".to_owned());
+        for platform in platforms {
+            match get_device_ids(platform, CL_DEVICE_TYPE_ALL) {
+                Ok(devices) => found.extend(devices.into_iter().map(DeviceHandle)),
+                Err(CL_DEVICE_NOT_FOUND) => {}
+                Err(status) => reason = format!("clGetDeviceIDs returned {}", error_text(status)),
+            }
         }
-        Ok(found)
+        if found.is_empty() {
+            return Err(Error::unavailable(BACKEND, reason));
+        }
+        Ok(found.into_iter().map(Self::new).collect())
     }
 
     fn new(device: DeviceHandle) -> Self {
