@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cl3::command_queue::{
     CL_QUEUE_PROFILING_ENABLE, create_command_queue, enqueue_barrier_with_wait_list,
     enqueue_copy_buffer, enqueue_fill_buffer, enqueue_marker_with_wait_list,
-    enqueue_nd_range_kernel, enqueue_read_buffer, flush, release_command_queue,
+    enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer, flush,
+    release_command_queue,
 };
 use cl3::context::{create_context, release_context};
 use cl3::error_codes::error_text;
@@ -21,7 +22,7 @@ use cl3::info_type::InfoType;
 use cl3::kernel::{
     CL_KERNEL_NUM_ARGS, create_kernel, get_kernel_info, release_kernel, set_kernel_arg,
 };
-use cl3::memory::{CL_MEM_COPY_HOST_PTR, CL_MEM_READ_WRITE, create_buffer, release_mem_object};
+use cl3::memory::{CL_MEM_READ_WRITE, create_buffer, release_mem_object};
 use cl3::program::{
     CL_PROGRAM_BUILD_LOG, build_program, create_program_with_source, get_program_build_info,
     release_program,
@@ -273,6 +274,17 @@ impl CommandQueue {
         Ok(words)
     }
 
+    /// Writes all of `memory`, and waits for that.
+    fn write(&self, memory: &Memory, words: &[u32]) -> Result<()> {
+        let (raw, size) = (memory.raw()?, size_of_val(words).min(memory.size));
+        // SAFETY: the words have so many bytes, and the call ends when they are written.
+        let made = unsafe {
+            let from = words.as_ptr().cast();
+            enqueue_write_buffer(self.raw.0, raw, CL_TRUE, 0, size, from, 0, null())
+        };
+        call!(self.object(), "clEnqueueWriteBuffer", made).map(|event| drop(Event(event)))
+    }
+
     /// Runs `items` items of `kernel`.
     pub(crate) fn launch(&self, kernel: &Kernel, items: usize, args: &[Arg<'_>]) -> Result<()> {
         let object = self.object();
@@ -415,20 +427,24 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Zeroed memory of so many words.
-    pub(crate) fn new(context: &Arc<Context>, words: usize) -> Result<Self> {
+    /// Zeroed memory of so many words, which `queue` clears. It waits for that.
+    ///
+    /// NVIDIA's driver moves memory to the device at its first use. There the call that enqueues
+    /// the use would wait for all that runs. With `CL_MEM_COPY_HOST_PTR` it does so as well.
+    pub(crate) fn new(queue: &CommandQueue, words: usize) -> Result<Self> {
+        let context = &queue.context;
         context.release_deferred();
-        let mut zeroes = zeroes(&context.object, words)?;
-        let flags = CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR;
-        // SAFETY: `zeroes` has so many bytes, and is copied by the call.
-        let raw =
-            unsafe { create_buffer(context.raw.0, flags, words * 4, zeroes.as_mut_ptr().cast()) };
+        let zeroes = zeroes(&context.object, words)?;
+        // SAFETY: no memory of the host is given.
+        let raw = unsafe { create_buffer(context.raw.0, CL_MEM_READ_WRITE, words * 4, null_mut()) };
         let raw = RawMemory(call!(&context.object, "clCreateBuffer", raw)?);
-        Ok(Self {
+        let memory = Self {
             raw: Some(raw),
             size: words * 4,
             context: context.clone(),
-        })
+        };
+        queue.write(&memory, &zeroes)?;
+        Ok(memory)
     }
 
     pub(crate) fn raw(&self) -> Result<cl_mem> {

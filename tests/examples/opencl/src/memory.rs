@@ -19,7 +19,7 @@ pub struct Buffer {
 impl Buffer {
     pub(crate) fn new(device: &Device, words: usize) -> Result<Self> {
         Ok(Self {
-            memory: Arc::new(Memory::new(device.context(), words)?),
+            memory: Arc::new(Memory::new(device.transfer(), words)?),
             device: device.clone(),
         })
     }
