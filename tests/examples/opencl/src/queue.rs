@@ -208,12 +208,13 @@ impl Enqueue for Channel {
         if let Some(stamp) = batch.stamp::<Stamp>() {
             *stamp.event() = Some(marker.again(self.object())?);
         }
-        let handed_over = marker
-            .tell(self.object(), self.device.news())
-            .and_then(|()| commands.flush());
+        // First the ports: a watch that is told of an event must find it there.
         for (&point, event) in signals().zip(events.drain(..)) {
             port(point)?.will_signal(point.value(), event);
         }
+        let handed_over = marker
+            .tell(self.object(), self.device.news())
+            .and_then(|()| commands.flush());
         *self.queue.last() = Some(marker);
         batch.signalled().set(true);
         handed_over
