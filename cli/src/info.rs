@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use syncline::backend::Device as _;
-use syncline::negotiate::{Conflict, Party, PartyId, Plan, Process, negotiate};
+use syncline::error::Process;
+use syncline::negotiate::{Conflict, Mechanism, Party, PartyId, Plan, negotiate};
 use syncline::{Found, Inventory, info::BackendKind, info::Info};
 
 use crate::failure::Failure;
@@ -89,12 +90,12 @@ fn answers_to_json(answers: &[Answer]) -> Value {
             "native": plan.mechanism().is_native(),
             "why": plan.why(),
             "home": plan.home().name(),
-            "parts": plan.parts().map(|part| json!({
-                "party": part.party.name(),
-                "permission": part.permission.to_string(),
-                "duty": part.duty.to_string(),
+            "parts": plan.parties().iter().map(|party| json!({
+                "party": party.name(),
+                "permission": plan.permission(party.id()).map(|it| it.to_string()),
+                "duty": plan.duty(party.id()),
             })).collect::<Vec<_>>(),
-            "next_best": plan.next_best().map(|next| next.mechanism.name()),
+            "next_best": plan.next_best().map(Mechanism::name),
         }),
         Err(conflict) => json!({ "asked": asked, "conflict": conflict.to_string() }),
     });

@@ -9,7 +9,7 @@ use syncline_core::{Error, Result, Timeline, error::ConflictError};
 
 use crate::any::Device;
 use crate::memory_device::MemoryDevice;
-use crate::negotiate::{Mechanism, Needs, Obstacle, Party, Plan, Requirements, list, negotiate};
+use crate::negotiate::{Mechanism, Needs, Party, Plan, Requirements, negotiate};
 use crate::shared_buffer::SharedBuffer;
 #[cfg(feature = "vulkan")]
 use crate::shared_image::SharedImage;
@@ -87,11 +87,11 @@ where
     Requirements::from(parties.map(|party| party.needing(needs)))
 }
 
-/// Why two devices have no native timeline: the obstacles of [`Mechanism::ExternalTimeline`].
-fn reason(refused: &[(Mechanism, Vec<Obstacle>)]) -> String {
+/// Why two devices have no native timeline: the reasons against [`Mechanism::ExternalTimeline`].
+fn reason(refused: &[(Mechanism, Vec<String>)]) -> String {
     let mut refused = refused.iter();
     let external = refused.find(|(mechanism, _)| *mechanism == Mechanism::ExternalTimeline);
-    external.map_or_else(String::new, |(_, obstacles)| list(obstacles))
+    external.map_or_else(String::new, |(_, obstacles)| obstacles.join("; "))
 }
 
 impl<A: backend::Device, B: backend::Device> Link<A, B> {

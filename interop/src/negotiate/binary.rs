@@ -99,21 +99,22 @@ impl Plan {
             _ => maker.binary_semaphore(label)?,
         };
         let count = host::Device::new().timeline(label)?;
-        let signaller = self.parts().find_map(|part| match part.permission {
-            Permission::SignalOnly => find(part.party.id()),
+        let parties = self.parties();
+        let signaller = parties.iter().find_map(|party| match party.permission() {
+            Permission::SignalOnly => find(party.id()),
             _ => None,
         });
         let mut semaphores = Vec::new();
-        for part in self.parts() {
-            let id = part.party.id();
+        for party in parties {
+            let id = party.id();
             let Some(device) = find(id) else {
                 continue;
             };
-            let semaphore = match part.duty {
+            let semaphore = match self.duty_of(party) {
                 Duty::Import(_) => device.import_binary(made.export()?, label)?,
                 _ => made.clone(),
             };
-            semaphores.push(match (part.permission, signaller) {
+            semaphores.push(match (party.permission(), signaller) {
                 (Permission::WaitOnly, Some(signaller)) => {
                     let signaller = LocalSignaller::new(signaller.clone(), count.downgrade());
                     let spare = || made.export();

@@ -7,39 +7,6 @@ use syncline_core::Error;
 use super::mechanism::Mechanism;
 use super::party::{Needs, Party, PartyId, Requirements};
 
-/// A reason why one mechanism, or every mechanism, cannot serve all parties.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
-    /// The parties that the reason is about. Empty if it is about no party in particular.
-    pub parties: Vec<PartyId>,
-    /// The reason, as text.
-    pub reason: String,
-}
-
-impl Obstacle {
-    pub(super) fn of<'p>(
-        parties: impl IntoIterator<Item = &'p Party>,
-        reason: impl Into<String>,
-    ) -> Self {
-        Self {
-            parties: parties.into_iter().map(Party::id).collect(),
-            reason: reason.into(),
-        }
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-/// All reasons in one line, separated by semicolons.
-pub(crate) fn list(obstacles: &[Obstacle]) -> String {
-    let reasons: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
-    reasons.join("; ")
-}
-
 /// A single need without which there would be a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
@@ -55,16 +22,16 @@ pub struct Way {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     requirements: Requirements,
-    clashes: Vec<Obstacle>,
-    refused: Vec<(Mechanism, Vec<Obstacle>)>,
+    clashes: Vec<String>,
+    refused: Vec<(Mechanism, Vec<String>)>,
     ways: Vec<Way>,
 }
 
 impl Conflict {
     pub(super) const fn new(
         requirements: Requirements,
-        clashes: Vec<Obstacle>,
-        refused: Vec<(Mechanism, Vec<Obstacle>)>,
+        clashes: Vec<String>,
+        refused: Vec<(Mechanism, Vec<String>)>,
         ways: Vec<Way>,
     ) -> Self {
         Self {
@@ -81,15 +48,16 @@ impl Conflict {
         self.requirements.parties()
     }
 
-    /// Obstacles that exclude every mechanism.
+    /// The reasons that exclude every mechanism, as text.
     #[must_use]
-    pub fn clashes(&self) -> &[Obstacle] {
+    pub fn clashes(&self) -> &[String] {
         &self.clashes
     }
 
-    /// The obstacles of each mechanism. Empty if there are [clashes](Conflict::clashes).
+    /// The reasons against each mechanism, as text. Empty if there are
+    /// [clashes](Conflict::clashes).
     #[must_use]
-    pub fn refused(&self) -> &[(Mechanism, Vec<Obstacle>)] {
+    pub fn refused(&self) -> &[(Mechanism, Vec<String>)] {
         &self.refused
     }
 
@@ -116,7 +84,7 @@ impl fmt::Display for Conflict {
             write!(f, "\n  {clash}")?;
         }
         for (mechanism, obstacles) in &self.refused {
-            write!(f, "\n  {mechanism}: {}", list(obstacles))?;
+            write!(f, "\n  {mechanism}: {}", obstacles.join("; "))?;
         }
         for way in &self.ways {
             let (party, need) = (self.name(way.party), way.need);

@@ -1,10 +1,10 @@
 //! The plan for the needs of all parties, or their conflict.
 
-use super::conflict::{Conflict, Obstacle, Way};
+use super::conflict::{Conflict, Way};
 use super::fit;
 use super::mechanism::Mechanism;
 use super::party::{Party, Requirements};
-use super::plan::{NextBest, Plan};
+use super::plan::Plan;
 
 /// Computes the plan for the needs of all parties.
 ///
@@ -44,9 +44,9 @@ pub fn negotiate(needs: impl Into<Requirements>) -> Result<Plan, Conflict> {
     }
 }
 
-type Refused = Vec<(Mechanism, Vec<Obstacle>)>;
+type Refused = Vec<(Mechanism, Vec<String>)>;
 
-fn answer(needs: &Requirements) -> Result<Plan, (Vec<Obstacle>, Refused)> {
+fn answer(needs: &Requirements) -> Result<Plan, (Vec<String>, Refused)> {
     let clashes = fit::clashes(needs);
     if !clashes.is_empty() {
         return Err((clashes, Refused::new()));
@@ -56,10 +56,8 @@ fn answer(needs: &Requirements) -> Result<Plan, (Vec<Obstacle>, Refused)> {
     while let Some(mechanism) = mechanisms.next() {
         match mechanism.fit(needs) {
             Ok(fit) => {
-                let next_best = mechanisms.find_map(|mechanism| {
-                    let why = mechanism.fit(needs).ok()?.why;
-                    Some(NextBest { mechanism, why })
-                });
+                let next_best = mechanisms
+                    .find_map(|mechanism| Some((mechanism, mechanism.fit(needs).ok()?.why)));
                 return Ok(Plan::new(needs.clone(), mechanism, fit, refused, next_best));
             }
             Err(obstacles) => refused.push((mechanism, obstacles)),
@@ -96,7 +94,7 @@ impl Plan {
     /// differs.
     pub fn check(&self, own: &Party) -> Result<(), Conflict> {
         let differs = |reason: String| {
-            let clashes = vec![Obstacle::of([own], reason)];
+            let clashes = vec![reason];
             Conflict::new(self.requirements().clone(), clashes, Vec::new(), Vec::new())
         };
         match self.parties().iter().find(|party| party.id() == own.id()) {

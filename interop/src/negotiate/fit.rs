@@ -2,7 +2,6 @@
 
 use syncline_core::handle::HandleKind;
 
-use super::conflict::Obstacle;
 use super::mechanism::Mechanism;
 use super::party::{Needs, Party, Process, Requirements};
 
@@ -16,7 +15,8 @@ pub(super) struct Fit {
     pub(super) why: String,
 }
 
-type Obstacles = Vec<Obstacle>;
+/// Reasons against a mechanism, as text.
+type Obstacles = Vec<String>;
 
 /// Obstacles that exclude every mechanism.
 pub(super) fn clashes(all: &Requirements) -> Obstacles {
@@ -27,43 +27,40 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
     };
     let mut clashes = Obstacles::new();
     if parties.is_empty() {
-        clashes.push(Obstacle::of([], "there is no party"));
+        clashes.push("there is no party".into());
         return clashes;
     }
     for (at, party) in parties.iter().enumerate() {
         if let Some(other) = parties[..at].iter().find(|p| p.id() == party.id()) {
             let reason = format!("one party is described in two ways: as {other} and as {party}");
-            clashes.push(Obstacle::of([other, party], reason));
+            clashes.push(reason);
         }
     }
     let signallers = asking(Needs::SIGNAL);
     if signallers.is_empty() {
-        clashes.push(Obstacle::of(parties, "no party signals"));
+        clashes.push("no party signals".into());
     }
     if asking(Needs::WAIT | Needs::HOST_ACCESS).is_empty() {
-        clashes.push(Obstacle::of(
-            parties,
-            "no party waits or asks for the value",
-        ));
+        clashes.push("no party waits or asks for the value".into());
     }
     let doing = Needs::SIGNAL | Needs::WAIT | Needs::HOST_ACCESS;
     for idle in parties.iter().filter(|party| !party.needs_any(doing)) {
         let reason = format!("{idle} does not say whether it signals, waits or asks on the host");
-        clashes.push(Obstacle::of([idle], reason));
+        clashes.push(reason);
     }
     let (timelines, binaries) = (asking(Needs::TIMELINE), asking(Needs::BINARY));
     if let (Some(timeline), Some(binary)) = (timelines.first(), binaries.first()) {
         let reason = format!(
             "{timeline} wants a timeline, and {binary} a binary semaphore: make one of each"
         );
-        clashes.push(Obstacle::of(timelines.into_iter().chain(binaries), reason));
+        clashes.push(reason);
     }
     if let Some(asks) = asking(Needs::TIMESTAMPS).first() {
         for silent in signallers.iter().filter(|party| !party.writes_times()) {
             let reason = format!(
                 "{asks} wants to know when values were reached, and {silent}, which signals, writes no times"
             );
-            clashes.push(Obstacle::of([*asks, silent], reason));
+            clashes.push(reason);
         }
     }
     if let Some(first) = signallers.first()
@@ -72,7 +69,7 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
         let reason = format!(
             "{first} and {other} both signal, but only one process may signal across processes; make one timeline for each direction"
         );
-        clashes.push(Obstacle::of([*first, other], reason));
+        clashes.push(reason);
     }
     if !parties.iter().any(|party| reaches_all(all, party)) {
         let mut processes: Vec<_> = parties.iter().map(|party| party.id().process).collect();
@@ -85,7 +82,7 @@ pub(super) fn clashes(all: &Requirements) -> Obstacles {
             "no process can send it to all others: {}",
             lacking.collect::<Vec<_>>().join("; ")
         );
-        clashes.push(Obstacle::of(parties, reason));
+        clashes.push(reason);
     }
     clashes
 }
@@ -141,25 +138,25 @@ impl Mechanism {
         let binary = parties.iter().find(|p| p.needs_any(Needs::BINARY));
         match (binary, self) {
             (None, Self::ExternalBinary) => {
-                obstacles.push(Obstacle::of([], "no party wants a binary semaphore"));
+                obstacles.push("no party wants a binary semaphore".into());
             }
             (
                 Some(binary),
                 Self::SharedMemory | Self::ExternalTimeline | Self::Engine | Self::Bridge,
             ) => {
                 let reason = format!("it is a timeline, and {binary} wants a binary semaphore");
-                obstacles.push(Obstacle::of([binary], reason));
+                obstacles.push(reason);
             }
             _ => {}
         }
         if !self.is_native() {
             for party in parties.iter().filter(|p| p.needs_any(Needs::NATIVE)) {
                 let reason = format!("{party} wants no host in between");
-                obstacles.push(Obstacle::of([party], reason));
+                obstacles.push(reason);
             }
         }
         for party in parties.iter().filter(|p| p.needs_any(self.avoided())) {
-            obstacles.push(Obstacle::of([party], format!("{party} avoids it")));
+            obstacles.push(format!("{party} avoids it"));
         }
         let fit = match self {
             Self::SameDevice => same_device(all, binary.is_some()),
@@ -196,16 +193,8 @@ fn first_signaller(all: &Requirements) -> usize {
         .unwrap_or(0)
 }
 
-fn require(
-    fits: bool,
-    parties: &[&Party],
-    reason: impl FnOnce() -> String,
-) -> Result<(), Obstacles> {
-    if fits {
-        Ok(())
-    } else {
-        Err(vec![Obstacle::of(parties.iter().copied(), reason())])
-    }
+fn require(fits: bool, reason: impl FnOnce() -> String) -> Result<(), Obstacles> {
+    if fits { Ok(()) } else { Err(vec![reason()]) }
 }
 
 /// Requires that all parties are in one process and none passes the object to another process.
@@ -215,12 +204,12 @@ fn in_one_process(parties: &[Party], what: &str) -> Result<(), Obstacles> {
         let first = &parties[0];
         let reason =
             format!("{what} stays in its process, and {first} and {other} are in different ones");
-        return Err(vec![Obstacle::of([first, other], reason)]);
+        return Err(vec![reason]);
     }
     let leaving = parties.iter().find(|p| p.needs_any(Needs::CROSS_PROCESS));
     leaving.map_or(Ok(()), |party| {
         let reason = format!("{what} stays in its process, and {party} hands it to others");
-        Err(vec![Obstacle::of([party], reason)])
+        Err(vec![reason])
     })
 }
 
@@ -230,13 +219,13 @@ fn same_device(all: &Requirements, binary: bool) -> Result<Fit, Obstacles> {
     let devices: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
     if let [first, second, ..] = devices[..] {
         let reason = format!("{first} and {second} are two devices");
-        return Err(vec![Obstacle::of([first, second], reason)]);
+        return Err(vec![reason]);
     }
     if binary {
         let makes = devices
             .first()
             .filter(|p| p.makes(HandleKind::BinaryOpaqueFd));
-        require(makes.is_some(), &devices, || match devices.first() {
+        require(makes.is_some(), || match devices.first() {
             Some(device) => format!("{device} makes no binary semaphores"),
             None => "threads make no binary semaphores".into(),
         })?;
@@ -261,13 +250,13 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
             let reason = format!(
                 "only one party may {verb} a binary semaphore, and {first} and {second} do"
             );
-            obstacles.push(Obstacle::of([first, second], reason));
+            obstacles.push(reason);
         }
     }
     for party in parties {
         if party.needs_any(Needs::TIMESTAMPS) {
             let reason = format!("a binary semaphore has no times, and {party} asks for them");
-            obstacles.push(Obstacle::of([party], reason));
+            obstacles.push(reason);
         }
         if party.needs_any(Needs::HOST_ACCESS)
             || (!party.is_driven() && party.needs_any(Needs::SIGNAL | Needs::WAIT))
@@ -275,7 +264,7 @@ fn one_to_one(parties: &[Party]) -> Result<(), Obstacles> {
             let reason = format!(
                 "the host can neither signal a binary semaphore nor ask it, and {party} would have to"
             );
-            obstacles.push(Obstacle::of([party], reason));
+            obstacles.push(reason);
         }
     }
     if obstacles.is_empty() {
@@ -293,28 +282,22 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
     let what = kind.carries();
     let workers = parties.iter().find(|p| p.is_device() && !p.is_driven());
     let native = parties.iter().any(|p| p.needs_any(Needs::NATIVE));
-    if let Some(workers) = workers.filter(|_| native || driven.len() < 2) {
+    if workers.is_some() && (native || driven.len() < 2) {
         let others: Vec<_> = parties.iter().filter(|p| p.is_device()).collect();
-        return Err(vec![Obstacle::of([workers], no_common_handle(&others))]);
+        return Err(vec![no_common_handle(&others)]);
     }
     let importing = |party: &Party| driven.iter().any(|p| p.id().process == party.id().process);
     if let Some(without) = parties.iter().find(|party| !importing(party)) {
         let process = without.id().process;
         let reason = format!("no party of {process} is a device that could import it");
-        return Err(vec![Obstacle::of([without], reason)]);
+        return Err(vec![reason]);
     }
     if !leaves && driven.len() < 2 {
-        return Err(vec![Obstacle::of(
-            parties,
-            "it needs two devices, each with a driver",
-        )]);
+        return Err(vec!["it needs two devices, each with a driver".into()]);
     }
     let exporters = || driven.iter().filter(|p| p.makes(kind));
     if exporters().next().is_none() {
-        return Err(vec![Obstacle::of(
-            driven.iter().copied(),
-            no_common_handle(&driven),
-        )]);
+        return Err(vec![no_common_handle(&driven)]);
     }
     // A device that signals is preferred as the exporter.
     let (signalling, other): (Vec<_>, Vec<_>) = exporters()
@@ -329,16 +312,16 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
                 "{exporter} would export it, and {}",
                 missing_endpoints(all, exporter.id().process)
             );
-            obstacles.push(Obstacle::of([exporter], reason));
+            obstacles.push(reason);
         }
         if !exporter.exports(kind) {
             let reason = format!("{exporter} exports no {what}");
-            obstacles.push(Obstacle::of([exporter], reason));
+            obstacles.push(reason);
         }
         let memory = parties.iter().any(|p| p.needs_any(Needs::MEMORY));
         if memory && !exporter.exports(HandleKind::MemoryOpaqueFd) {
             let reason = format!("{exporter} exports no memory");
-            obstacles.push(Obstacle::of([exporter], reason));
+            obstacles.push(reason);
         }
         for importer in driven.iter().filter(|p| p.id() != exporter.id()) {
             obstacles.extend(import_obstacles(exporter, importer, kind, what));
@@ -374,7 +357,7 @@ fn external(all: &Requirements, kind: HandleKind) -> Result<Fit, Obstacles> {
 /// A device with native timelines, such as a Vulkan device, can query the semaphore. Any other
 /// device knows only its own signals. So a process other than the exporter's, with several devices,
 /// needs a device that can query it.
-fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Option<Obstacle> {
+fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Option<String> {
     let signaller = parties.iter().find(|p| p.needs_any(Needs::SIGNAL))?;
     let process = signaller.id().process;
     let there = driven.iter().copied();
@@ -388,7 +371,7 @@ fn blind_signaller(exporter: &Party, parties: &[Party], driven: &[&Party]) -> Op
         "{signaller} signals, but no device of {process} can read the value of the timeline: use only one of {}, or add a Vulkan device",
         enumerate(&names)
     );
-    Some(Obstacle::of(there, reason))
+    Some(reason)
 }
 
 /// True if more than one process has the object, or may have it later.
@@ -401,7 +384,7 @@ pub(super) fn leaves(parties: &[Party]) -> bool {
 /// The obstacles between a semaphore of `exporter` and its import by `importer`.
 fn import_obstacles(exporter: &Party, importer: &Party, kind: HandleKind, what: &str) -> Obstacles {
     let mut obstacles = Obstacles::new();
-    let mut add = |reason: String| obstacles.push(Obstacle::of([exporter, importer], reason));
+    let mut add = |reason: String| obstacles.push(reason);
     if exporter.uuid().is_none() || exporter.uuid() != importer.uuid() {
         add(different_gpus(exporter, importer));
         return obstacles;
@@ -439,7 +422,7 @@ fn shared_memory(all: &Requirements) -> Result<Fit, Obstacles> {
             true => format!("no queue of {party} waits for memory"),
             false => format!("{party} takes no counter in shared memory"),
         };
-        obstacles.push(Obstacle::of([party], reason));
+        obstacles.push(reason);
     }
     let exporter = match memory_exporter(all) {
         Ok(exporter) => exporter,
@@ -450,10 +433,7 @@ fn shared_memory(all: &Requirements) -> Result<Fit, Obstacles> {
     };
     let two = parties.iter().filter(|p| p.is_device()).count() > 1 || leaves(parties);
     if !two {
-        obstacles.push(Obstacle::of(
-            parties,
-            "there is no other party to share it with",
-        ));
+        obstacles.push("there is no other party to share it with".into());
     }
     if !obstacles.is_empty() {
         return Err(obstacles);
@@ -477,7 +457,7 @@ fn engine(all: &Requirements) -> Result<Fit, Obstacles> {
         let reason = format!(
             "its timeline is one device's own, and {first} and {second} each want their own"
         );
-        return Err(vec![Obstacle::of([first, second], reason)]);
+        return Err(vec![reason]);
     }
     let home = parties.iter().position(|party| raw(&party));
     Ok(Fit {
@@ -496,7 +476,7 @@ fn bridge(all: &Requirements) -> Result<Fit, Obstacles> {
         !party.is_device() && devices.iter().all(|p| p.id().process != process)
     };
     let others = parties.iter().filter(without).count();
-    require(devices.len() + others > 1, &devices, || {
+    require(devices.len() + others > 1, || {
         "a bridge needs at least two sides".into()
     })?;
     Ok(Fit {
@@ -540,7 +520,7 @@ fn memory_exporter(all: &Requirements) -> Result<Option<usize>, Obstacles> {
 
 /// The obstacles between memory of `exporter` and its import by `importer`.
 pub(crate) fn memory_obstacles(exporter: &Party, importer: &Party) -> Obstacles {
-    let add = |reason| vec![Obstacle::of([exporter, importer], reason)];
+    let add = |reason| vec![reason];
     if !exporter.exports(HandleKind::MemoryOpaqueFd) {
         add(format!("{exporter} exports no memory"))
     } else if !importer.imports(HandleKind::MemoryOpaqueFd) {
@@ -558,7 +538,7 @@ fn memory_stays(parties: &[Party]) -> Result<(), Obstacles> {
     parties.iter().find(shares).map_or(Ok(()), |party| {
         let reason =
             format!("no device memory goes to another process with it, and {party} shares some");
-        Err(vec![Obstacle::of([party], reason)])
+        Err(vec![reason])
     })
 }
 

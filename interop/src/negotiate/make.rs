@@ -19,7 +19,7 @@ use syncline_core::{
 
 use super::mechanism::Mechanism;
 use super::party::{Needs, Party, PartyId, Process};
-use super::plan::{Duty, Part, Permission, Plan};
+use super::plan::{Duty, Permission, Plan};
 use crate::any::Device;
 
 /// A device of any backend, with what making a timeline needs. Object-safe.
@@ -267,10 +267,10 @@ impl Plan {
         home: &dyn AnyDevice,
         devices: &[&dyn AnyDevice],
     ) -> Result<Timeline> {
-        let imports = |part: &Part| matches!(part.duty, Duty::Import(_));
-        let importers = self.parts().filter(imports);
+        let imports = |party: &&Party| matches!(self.duty_of(party), Duty::Import(_));
+        let importers = self.parties().iter().filter(imports);
         let importers: Vec<_> = importers
-            .filter_map(|part| find(devices, part.party.id()))
+            .filter_map(|party| find(devices, party.id()))
             .collect();
         Timeline::new(label, initial, |initial| {
             let (port, handles) = home.sharer()?.export_timeline(initial, importers.len())?;
@@ -456,20 +456,20 @@ impl Made {
 
     fn permission(&self, party: PartyId, asked: &str) -> Result<Permission> {
         let here = Process::this();
-        match self.plan.part(party) {
+        match self.plan.permission(party) {
             Some(_) if party.process != here => {
                 let reason = format!("its access is in its own process, and this is {here}");
                 Err(self.refuse(party, asked, &reason))
             }
-            Some(part) => Ok(part.permission),
+            Some(permission) => Ok(permission),
             None => Err(self.refuse(party, asked, "it takes no part in the plan")),
         }
     }
 
     pub(super) fn refuse(&self, id: PartyId, asked: &str, reason: &str) -> Error {
-        let party = self.plan.part(id).map_or_else(
+        let party = self.plan.party(id).map_or_else(
             || format!("party {} of {}", id.device, id.process),
-            |part| part.party.to_string(),
+            ToString::to_string,
         );
         Error::unsupported(
             self.timeline(id).object(),

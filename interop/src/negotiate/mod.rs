@@ -34,16 +34,17 @@ mod semaphore;
 mod waits;
 
 pub use binary::{BinarySignalOnly, BinaryWaitOnly, MadeBinary};
-pub(crate) use conflict::list;
-pub use conflict::{Conflict, Obstacle, Way};
+pub use conflict::{Conflict, Way};
 pub use decide::negotiate;
 pub(crate) use fit::memory_obstacles;
 pub(crate) use make::Timelines;
 pub use make::{Granted, Made};
 pub use mechanism::Mechanism;
+pub(crate) use party::Process;
 pub(crate) use party::Queues;
-pub use party::{Needs, Party, PartyId, Process, Requirements};
-pub use plan::{Duty, Enforcement, NextBest, Part, Permission, Plan};
+pub use party::{Needs, Party, PartyId, Requirements};
+pub(crate) use plan::Duty;
+pub use plan::{Permission, Plan};
 pub(crate) use semaphore::DeviceSemaphore;
 pub(crate) use waits::SemaphoreWaits;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bitflags::bitflags;
 use syncline_core::backend::Device;
-pub use syncline_core::error::Process;
+pub(crate) use syncline_core::error::Process;
 use syncline_core::{
     handle::{HandleKind, Origin},
     info::{BackendKind, Info, Uuid},

@@ -4,7 +4,6 @@ use std::fmt;
 
 use syncline_core::handle::HandleKind;
 
-use super::conflict::{Obstacle, list};
 use super::fit::{self, Fit};
 use super::mechanism::Mechanism;
 use super::party::{Needs, Party, PartyId, Requirements};
@@ -31,9 +30,8 @@ impl fmt::Display for Permission {
 }
 
 /// What a party does to make or obtain the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Duty {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Duty {
     /// Its device makes the object and exports nothing.
     Make,
     /// Its device makes the object and exports a new handle of this kind for each importer.
@@ -58,46 +56,6 @@ impl fmt::Display for Duty {
     }
 }
 
-/// How far a plan prevents a party that may only wait from signalling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Enforcement {
-    /// Enforced by Rust types. All parties are in this process.
-    Types,
-    /// Enforced by Rust types only. A hostile peer that has the handle can signal.
-    TypesOfEachProcess,
-}
-
-impl fmt::Display for Enforcement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Types => "by the types that are handed out",
-            Self::TypesOfEachProcess => {
-                "by the types in each process only; a hostile process that has the handle can signal"
-            }
-        })
-    }
-}
-
-/// One party's part of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// The party.
-    pub party: Party,
-    /// What the party may do with the object.
-    pub permission: Permission,
-    /// What the party does to make or obtain the object.
-    pub duty: Duty,
-}
-
-/// The mechanism that a plan would use if its first choice were not available.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NextBest {
-    /// The mechanism.
-    pub mechanism: Mechanism,
-    /// Why the mechanism serves all parties, as text.
-    pub why: String,
-}
-
 /// The result of [`negotiate`](super::negotiate()): the mechanism, and the part of each party.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -105,8 +63,8 @@ pub struct Plan {
     mechanism: Mechanism,
     home: usize,
     why: String,
-    better: Vec<(Mechanism, Vec<Obstacle>)>,
-    next_best: Option<NextBest>,
+    better: Vec<(Mechanism, Vec<String>)>,
+    next_best: Option<(Mechanism, String)>,
 }
 
 impl Plan {
@@ -114,8 +72,8 @@ impl Plan {
         requirements: Requirements,
         mechanism: Mechanism,
         fit: Fit,
-        better: Vec<(Mechanism, Vec<Obstacle>)>,
-        next_best: Option<NextBest>,
+        better: Vec<(Mechanism, Vec<String>)>,
+        next_best: Option<(Mechanism, String)>,
     ) -> Self {
         Self {
             requirements,
@@ -144,16 +102,16 @@ impl Plan {
         &self.why
     }
 
-    /// The mechanisms that would be preferred to this one, with the obstacles of each.
+    /// The mechanisms that would be preferred to this one, with the reasons against each as text.
     #[must_use]
-    pub fn better(&self) -> &[(Mechanism, Vec<Obstacle>)] {
+    pub fn better(&self) -> &[(Mechanism, Vec<String>)] {
         &self.better
     }
 
     /// The mechanism that comes next, or `None` if no other mechanism serves all parties.
     #[must_use]
-    pub const fn next_best(&self) -> Option<&NextBest> {
-        self.next_best.as_ref()
+    pub fn next_best(&self) -> Option<Mechanism> {
+        self.next_best.as_ref().map(|(mechanism, _)| *mechanism)
     }
 
     /// All parties, with their needs.
@@ -191,31 +149,24 @@ impl Plan {
         fit::leaves(self.parties())
     }
 
-    /// How far the plan prevents a party that may only wait from signalling (X7).
+    /// What the plan allows a party to do, or `None` if the plan does not have that party.
     #[must_use]
-    pub fn enforcement(&self) -> Enforcement {
-        match self.crosses_processes() {
-            true => Enforcement::TypesOfEachProcess,
-            false => Enforcement::Types,
-        }
+    pub fn permission(&self, of: PartyId) -> Option<Permission> {
+        self.party(of).map(Party::permission)
     }
 
-    /// The part of each party.
-    pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
-        self.parties().iter().map(|party| Part {
-            party: party.clone(),
-            permission: permission(party),
-            duty: self.duty(party),
-        })
-    }
-
-    /// The part of one party, or `None` if the plan does not have that party.
+    /// What a party does to make or obtain the object, as text. `None` if the plan does not have
+    /// that party.
     #[must_use]
-    pub fn part(&self, of: PartyId) -> Option<Part> {
-        self.parts().find(|part| part.party.id() == of)
+    pub fn duty(&self, of: PartyId) -> Option<String> {
+        Some(self.duty_of(self.party(of)?).to_string())
     }
 
-    fn duty(&self, party: &Party) -> Duty {
+    pub(crate) fn party(&self, of: PartyId) -> Option<&Party> {
+        self.parties().iter().find(|party| party.id() == of)
+    }
+
+    pub(crate) fn duty_of(&self, party: &Party) -> Duty {
         let is_home = party.id() == self.home().id();
         match (self.mechanism, self.mechanism.handle()) {
             (Mechanism::Bridge, _) if party.is_device() => Duty::Follow,
@@ -238,32 +189,38 @@ impl Plan {
     }
 }
 
-/// The permission that follows from the needs of a party.
-///
-/// Each party of a plan signals, waits or queries.
-fn permission(party: &Party) -> Permission {
-    let needs = party.needs();
-    let waits = needs.intersects(Needs::WAIT | Needs::HOST_ACCESS);
-    match (needs.contains(Needs::SIGNAL), waits) {
-        (true, true) => Permission::Both,
-        (true, false) => Permission::SignalOnly,
-        (false, _) => Permission::WaitOnly,
+impl Party {
+    /// The permission that follows from its needs. Each party of a plan signals, waits or queries.
+    pub(super) fn permission(&self) -> Permission {
+        let needs = self.needs();
+        let waits = needs.intersects(Needs::WAIT | Needs::HOST_ACCESS);
+        match (needs.contains(Needs::SIGNAL), waits) {
+            (true, true) => Permission::Both,
+            (true, false) => Permission::SignalOnly,
+            (false, _) => Permission::WaitOnly,
+        }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.mechanism, self.why)?;
-        for part in self.parts() {
-            let (party, permission, duty) = (&part.party, part.permission, part.duty);
+        for party in self.parties() {
+            let (permission, duty) = (party.permission(), self.duty_of(party));
             write!(f, "\n    {party}: {permission}; {duty}")?;
         }
-        write!(f, "\n  permissions are enforced {}", self.enforcement())?;
+        f.write_str(match self.crosses_processes() {
+            false => "\n  permissions are enforced by the types that are handed out",
+            true => {
+                "\n  permissions are enforced by the types in each process only; a hostile process \
+                 that has the handle can signal"
+            }
+        })?;
         for (mechanism, obstacles) in &self.better {
-            write!(f, "\n  not {mechanism}: {}", list(obstacles))?;
+            write!(f, "\n  not {mechanism}: {}", obstacles.join("; "))?;
         }
         match &self.next_best {
-            Some(next) => write!(f, "\n  next best: {}: {}", next.mechanism, next.why),
+            Some((mechanism, why)) => write!(f, "\n  next best: {mechanism}: {why}"),
             None => f.write_str("\n  no other mechanism serves all parties"),
         }
     }

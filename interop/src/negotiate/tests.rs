@@ -205,9 +205,10 @@ proptest! {
         let whole: Requirements = said.iter().cloned().collect();
         let Ok(plan) = negotiate(whole.clone()) else { return Ok(()) };
         for asked in &said {
-            let part = plan.part(asked.id()).unwrap();
-            prop_assert!(part.party.needs().contains(asked.needs()));
-            let may = |permission: &[Permission]| permission.contains(&part.permission);
+            let party = plan.party(asked.id()).unwrap();
+            let nothing = plan.duty_of(party) == Duty::Nothing;
+            prop_assert!(party.needs().contains(asked.needs()));
+            let may = |permission: &[Permission]| permission.contains(&party.permission());
             if asked.needs().contains(Needs::SIGNAL) {
                 prop_assert!(may(&[Permission::SignalOnly, Permission::Both]));
             }
@@ -216,24 +217,25 @@ proptest! {
             }
             if asked.needs().contains(Needs::NATIVE) {
                 prop_assert!(plan.mechanism().is_native());
-                prop_assert!(!asked.backend().is_some_and(|_| part.duty == Duty::Nothing), "{}", plan);
+                prop_assert!(!(asked.is_device() && nothing), "{}", plan);
             }
             if asked.needs().contains(Needs::BINARY) {
                 prop_assert!(matches!(plan.mechanism(), Mechanism::ExternalBinary | Mechanism::SameDevice));
             }
             if asked.needs().contains(Needs::RAW) && asked.backend().is_some_and(|b| b != BackendKind::Host) {
-                prop_assert!(part.duty != Duty::Nothing, "{}", plan);
+                prop_assert!(!nothing, "{}", plan);
             }
             if asked.needs().contains(Needs::TIMESTAMPS) {
                 prop_assert!(plan.has_timestamps());
             }
             prop_assert!(!asked.needs().contains(plan.mechanism().avoided()), "{}", plan);
         }
-        let makers = plan.parts().filter(|part| matches!(part.duty, Duty::Make | Duty::Export(_))).count();
+        let duties = || plan.parties().iter().map(|party| (party, plan.duty_of(party)));
+        let makers = duties().filter(|(_, duty)| matches!(duty, Duty::Make | Duty::Export(_))).count();
         prop_assert!(makers == 1 || plan.mechanism() == Mechanism::Bridge, "{} makers: {}", makers, plan);
-        for importer in plan.parts().filter(|part| matches!(part.duty, Duty::Import(_))) {
+        for (importer, _) in duties().filter(|(_, duty)| matches!(duty, Duty::Import(_))) {
             if plan.mechanism() != Mechanism::SharedMemory {
-                prop_assert_eq!(importer.party.uuid(), plan.home().uuid());
+                prop_assert_eq!(importer.uuid(), plan.home().uuid());
             }
         }
         let avoids = plan.parties().iter().any(|party| party.needs().intersects(AVOIDED));
@@ -269,8 +271,8 @@ proptest! {
         }
         if plan.is_binary() {
             let may = |permission| {
-                let both = |part: &Part| [permission, Permission::Both].contains(&part.permission);
-                plan.parts().filter(both).count()
+                let both = |party: &&Party| [permission, Permission::Both].contains(&party.permission());
+                plan.parties().iter().filter(both).count()
             };
             let (signal, wait) = (may(Permission::SignalOnly), may(Permission::WaitOnly));
             prop_assert_eq!((signal, wait), (1, 1), "{}", plan);
@@ -326,7 +328,7 @@ fn each_mechanism_is_chosen_where_it_fits_best() {
         Mechanism::SameDevice,
     );
     assert_eq!(one.home().id(), cuda.id());
-    assert_eq!(one.part(threads.id()).unwrap().duty, Duty::Nothing);
+    assert_eq!(one.duty_of(&threads), Duty::Nothing);
 
     let shared = expect(
         [cuda.clone().signals(), vulkan.clone().waits()],
@@ -337,17 +339,14 @@ fn each_mechanism_is_chosen_where_it_fits_best() {
         vulkan.id(),
         "Vulkan exports, even if CUDA signals"
     );
-    assert_eq!(shared.part(cuda.id()).unwrap().duty, Duty::Import(TIMELINE));
-    assert_eq!(
-        shared.part(cuda.id()).unwrap().permission,
-        Permission::SignalOnly
-    );
-    assert_eq!(
-        shared.part(vulkan.id()).unwrap().permission,
-        Permission::WaitOnly
-    );
-    assert_eq!(shared.enforcement(), Enforcement::Types);
-    assert_eq!(shared.next_best().unwrap().mechanism, Mechanism::Engine);
+    let imports = Some("imports it as timeline-opaque-fd".into());
+    assert_eq!(shared.duty(cuda.id()), imports);
+    let permission = |party: &Party| shared.permission(party.id());
+    assert_eq!(permission(&cuda), Some(Permission::SignalOnly));
+    assert_eq!(permission(&vulkan), Some(Permission::WaitOnly));
+    assert_eq!(permission(&workers), None);
+    assert!(!shared.crosses_processes());
+    assert_eq!(shared.next_best(), Some(Mechanism::Engine));
 
     let once = vulkan.clone().signals().needing(Needs::BINARY);
     expect([once, cuda.clone().waits()], Mechanism::ExternalBinary);
@@ -375,7 +374,6 @@ fn each_mechanism_is_chosen_where_it_fits_best() {
         Mechanism::ExternalTimeline,
     );
     assert!(far.crosses_processes());
-    assert_eq!(far.enforcement(), Enforcement::TypesOfEachProcess);
     let hosts = [threads.signals(), party(Kind::Threads, 2, 0).waits()];
     expect(hosts, Mechanism::SharedMemory);
     let hosts = [software.signals(), party(Kind::Threads, 2, 0).waits()];
@@ -428,7 +426,7 @@ fn avoiding_a_mechanism_gives_the_next_best() {
             Ok(plan) => {
                 let mechanism = plan.mechanism();
                 assert!(next.is_none_or(|next| next == Some(mechanism)), "{plan}");
-                next = Some(plan.next_best().map(|next| next.mechanism));
+                next = Some(plan.next_best());
                 all.push(mechanism);
                 right = right.avoiding(mechanism);
             }
@@ -611,7 +609,7 @@ fn texts_are_sentences_with_every_mechanism_and_need() {
                 need,
                 mechanism,
             };
-            let refused = vec![(mechanism, vec![Obstacle::of([&second], "a reason")])];
+            let refused = vec![(mechanism, vec!["a reason".into()])];
             let conflict = Conflict::new(requirements.clone(), Vec::new(), refused, vec![way]);
             let expected = format!(
                 "no synchronization object serves all parties:\

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rustix::fs::MemfdFlags;
 use rustix::io::IoSlice;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use syncline::negotiate::{Party, Process};
+use syncline::error::Process;
+use syncline::negotiate::Party;
 use syncline::process::Endpoint;
 use syncline::{Error, error::PeerLoss};
 

@@ -1,7 +1,8 @@
 //! Two processes that act together.
 
 use syncline::Mechanism;
-use syncline::negotiate::{Needs, Process};
+use syncline::error::Process;
+use syncline::negotiate::Needs;
 
 use super::{Half, Peer, with_peer};
 use crate::case::{Stop, check, check_eq, note, wrong};

@@ -167,7 +167,7 @@ impl<'c> Execution<'c> {
             party: None,
             kind: HandleKind::WordsMemfd,
         };
-        let imports = |party: &Party| match self.plan.part(party.id())?.duty {
+        let imports = |party: &Party| match self.plan.duty_of(party) {
             // For a counter, the device uses the page that its process gets anyway.
             Duty::Import(kind) if kind != HandleKind::CounterMemfd => Some(Handle {
                 party: Some(party.id()),

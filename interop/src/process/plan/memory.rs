@@ -26,7 +26,7 @@ use crate::any::Device;
 #[cfg(feature = "vulkan")]
 use crate::any_image::Image;
 use crate::buffer::Buffer;
-use crate::negotiate::{Mechanism, Needs, Party, PartyId, Plan, list, memory_obstacles};
+use crate::negotiate::{Mechanism, Needs, Party, PartyId, Plan, memory_obstacles};
 use crate::process::closing::PeerFd;
 use crate::process::endpoint::Endpoint;
 use crate::process::extent::{Extent, Resource};
@@ -203,7 +203,7 @@ impl Execution<'_> {
             .collect();
         match &obstacles[..] {
             [] => Ok(()),
-            obstacles => Err(self.cannot(list(obstacles))),
+            obstacles => Err(self.cannot(obstacles.join("; "))),
         }
     }
 

@@ -340,8 +340,8 @@ impl Ports {
         if alone && semaphores.len() > 1 {
             let names = semaphores
                 .iter()
-                .filter_map(|(id, _)| execution.plan().part(*id));
-            let names: Vec<_> = names.map(|part| part.party.to_string()).collect();
+                .filter_map(|(id, _)| execution.plan().party(*id));
+            let names: Vec<_> = names.map(ToString::to_string).collect();
             return Err(execution.cannot(format!(
                 "no device of this process could read the value: only one of {} may signal, or a Vulkan device must take part",
                 names.join(" and ")

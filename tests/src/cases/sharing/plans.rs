@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::HostClock;
+use syncline::error::Process;
 use syncline::negotiate::{
-    Conflict, Granted, Mechanism, Needs, Party, PartyId, Permission, Plan, Process, Requirements,
-    negotiate,
+    Conflict, Granted, Mechanism, Needs, Party, PartyId, Permission, Plan, Requirements, negotiate,
 };
 use syncline::{Device, Error, Queue, QueueKind, Recorder, share};
 
@@ -187,16 +187,13 @@ fn permissions(world: &World<Equipped>) -> Verdict {
     let plan = one_way(world)?;
     let (left, right) = sides(world);
     let made = plan.make("planned", 0, &devices(world))?;
-    let part = |party: &Party| {
-        let part = plan.part(party.id());
-        part.map_or_else(|| Stop::fail(format!("{party} has no part")), Ok)
-    };
+    let permission = |party: &Party| plan.permission(party.id());
     if !world.is_pair() {
-        check!(part(&left)?.permission == Permission::Both, "{plan}");
+        check!(permission(&left) == Some(Permission::Both), "{plan}");
         return Ok(());
     }
-    check!(part(&left)?.permission == Permission::SignalOnly, "{plan}");
-    check!(part(&right)?.permission == Permission::WaitOnly, "{plan}");
+    check!(permission(&left) == Some(Permission::SignalOnly), "{plan}");
+    check!(permission(&right) == Some(Permission::WaitOnly), "{plan}");
     for (party, refused) in [
         (&left, made.wait_only(left.id()).err()),
         (&right, made.signal_only(right.id()).err()),
