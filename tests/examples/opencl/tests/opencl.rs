@@ -1,7 +1,8 @@
-//! The conformance suite on OpenCL, and on pairs of it with the devices of Syncline.
+//! The conformance suite on each device of OpenCL, alone and as a pair of two devices.
 //!
 //! Without arguments it runs the quick cases on each device alone. The pairs, and all cases:
-//! `cargo test -p syncline-opencl --test opencl -- --include-ignored`.
+//! `cargo test -p syncline-opencl --test opencl -- --include-ignored`. The example `command` runs
+//! it on pairs with Syncline's devices.
 
 mod work;
 
@@ -11,11 +12,9 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Trial};
 use syncline::backend::Candidate as _;
 use syncline::{Error, Inventory, ProbeOptions, Result};
-use syncline_conformance::inventory::name_of;
 use syncline_conformance::report::{Ending, Tally};
 use syncline_conformance::runner::{Suite, child};
-use syncline_conformance::workload::Equipped;
-use syncline_conformance::{Paired, Runner, Settings, World};
+use syncline_conformance::{Runner, Settings, World};
 use syncline_opencl::Adapter;
 
 use work::OpenCl;
@@ -29,91 +28,50 @@ mod frames {
     }
 }
 
-/// Every device of OpenCL alone, with another of its kind, and with each device of Syncline.
+/// Every device of OpenCL alone, and with another of its kind.
 struct OpenClSuite {
     adapters: Vec<Adapter>,
     /// Why there is no device.
     missing: Option<Error>,
-    others: Inventory,
-}
-
-/// The devices of a subject, by their numbers.
-#[derive(Clone, Copy)]
-enum Sides {
-    One(usize),
-    Two(usize),
-    /// With this device of Syncline, on the right if `true`.
-    With(usize, usize, bool),
 }
 
 impl OpenClSuite {
     fn probe() -> Self {
         let found = Adapter::all();
-        Self {
-            missing: found.as_ref().err().cloned(),
-            adapters: found.unwrap_or_default(),
-            others: Inventory::probe(&ProbeOptions::default()),
-        }
+        let missing = found.as_ref().err().cloned();
+        let mut adapters = found.unwrap_or_default();
+        adapters.retain(|adapter| adapter.rejected().is_none());
+        Self { adapters, missing }
     }
 
-    fn sides(&self) -> Vec<(String, Sides)> {
-        let mut all = Vec::new();
-        for (index, adapter) in self.adapters.iter().enumerate() {
-            if adapter.rejected().is_some() {
-                continue;
-            }
-            let ours = format!("opencl {}", adapter.info().marked_name());
-            all.push((ours.clone(), Sides::One(index)));
-            all.push((format!("{ours} -> {ours}"), Sides::Two(index)));
-            for found in self.others.devices() {
-                if found.rejected().is_some() {
-                    continue;
-                }
-                let other = name_of(&self.others, found);
-                let number = found.index();
-                all.push((
-                    format!("{ours} -> {other}"),
-                    Sides::With(index, number, true),
-                ));
-                all.push((
-                    format!("{other} -> {ours}"),
-                    Sides::With(index, number, false),
-                ));
-            }
-        }
-        all
-    }
-
-    fn device(&self, index: usize) -> Result<Paired<OpenCl, Equipped>> {
-        Ok(Paired::left(OpenCl::new(self.adapters[index].open()?)?))
+    /// The subjects of each adapter: one device, and two.
+    fn names(&self) -> impl Iterator<Item = (&Adapter, [String; 2])> {
+        self.adapters.iter().map(|adapter| {
+            let one = format!("opencl {}", adapter.info().marked_name());
+            let two = format!("{one} -> {one}");
+            (adapter, [one, two])
+        })
     }
 }
 
 impl Suite for OpenClSuite {
-    type Subject = Paired<OpenCl, Equipped>;
+    type Subject = OpenCl;
 
     fn subjects(&self) -> Vec<String> {
-        self.sides().into_iter().map(|(name, _)| name).collect()
+        self.names().flat_map(|(_, names)| names).collect()
     }
 
-    fn open(&self, subject: &str) -> Result<World<Self::Subject>> {
-        let sides = self.sides();
-        let found = sides.iter().find(|(name, _)| name == subject);
-        let (_, sides) = found.ok_or_else(|| Error::no_such_device(subject, ""))?;
-        match *sides {
-            Sides::One(index) => Ok(World::one(self.device(index)?)),
-            Sides::Two(index) => Ok(World::two(self.device(index)?, self.device(index)?)),
-            Sides::With(index, other, right) => {
-                let ours = self.device(index)?;
-                let other = self.others.devices()[other].open()?;
-                let other = Paired::right(Equipped::new(other)?);
-                Ok(if right {
-                    World::two(ours, other)
-                } else {
-                    World::two(other, ours)
-                })
+    fn open(&self, subject: &str) -> Result<World<OpenCl>> {
+        for (adapter, [one, two]) in self.names() {
+            let open = || OpenCl::new(adapter.open()?);
+            if subject == one {
+                return Ok(World::one(open()?));
+            }
+            if subject == two {
+                return Ok(World::two(open()?, open()?));
             }
         }
+        Err(Error::no_such_device(subject, ""))
     }
 }
 
@@ -164,13 +122,15 @@ fn main() -> ExitCode {
         }
     }
     let whole = arguments.include_ignored || arguments.ignored;
-    let trial = |(name, sides): (String, Sides)| {
+    let trial = |name: String| {
         let (suite, subject) = (suite.clone(), name.clone());
+        let is_pair = subject.contains(" -> ");
         let run = move || Ok(run(&suite, &subject, whole)?);
-        Trial::test(name, run).with_ignored_flag(!matches!(sides, Sides::One(_)))
+        Trial::test(name, run).with_ignored_flag(is_pair)
     };
-    let mut trials: Vec<_> = suite.sides().into_iter().map(trial).collect();
-    if suite.missing.is_none() && suite.others.select("vulkan").is_ok() {
+    let mut trials: Vec<_> = suite.subjects().into_iter().map(trial).collect();
+    let vulkan = Inventory::probe(&ProbeOptions::default());
+    if suite.missing.is_none() && vulkan.select("vulkan").is_ok() {
         trials.push(Trial::test("the example", || Ok(frames::run()?)));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
