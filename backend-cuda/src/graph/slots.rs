@@ -34,7 +34,7 @@ use crate::timeline::word::WordPort;
 /// 3. End the capture, and instantiate the graph.
 /// 4. Call [`GraphSlots::adopt`].
 ///
-/// `docs/adopt.md` shows all steps in one function.
+/// `interop/examples/cuda_graph/capture.rs` has all steps in one function.
 pub struct GraphSlots {
     object: Object,
     device: Device,

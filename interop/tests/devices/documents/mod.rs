@@ -115,8 +115,6 @@ fn what_the_documents_show_is_what_is_run() {
             vec![
                 example("own_submission"),
                 your_own_submissions::TEXT.trim().into(),
-                example("cuda_graph/capture"),
-                example("own_memory/adopt"),
             ],
         ),
         ("docs/presenting.md", vec![example("window/main")]),
