@@ -63,14 +63,14 @@ impl<'p> CommandLine<'p> {
     /// Why `syncline` does not take the arguments behind the first `skipped` words.
     fn refusal(&self, skipped: usize) -> Option<String> {
         // Placeholders for which not every word will do.
-        let given = |word: &&str| match *word {
-            "SHELL" => "bash".into(),
-            "SUBCOMMAND" => "info".into(),
-            other => other.into(),
+        let given = |&word| match word {
+            "SHELL" => "bash",
+            "SUBCOMMAND" => "info",
+            other => other,
         };
         let arguments = self.words[skipped..].iter().map(given);
-        let all = ["syncline".into()].into_iter().chain(arguments);
-        let error = Cli::try_parse_from(super::in_order(all.collect())).err()?;
+        let all = ["syncline"].into_iter().chain(arguments);
+        let error = Cli::try_parse_from(all).err()?;
         let is_short = error.kind() == ErrorKind::MissingRequiredArgument && !self.is_whole;
         (error.use_stderr() && !is_short).then(|| error.to_string())
     }
@@ -167,7 +167,7 @@ fn every_command_line_of_a_document_is_taken() {
 fn a_command_line_that_is_wrong_is_refused() {
     let page = "`syncline doctor --nosuch` `syncline bench tables`\n```sh\n\
                 A=1 xvfb-run cargo run -- nosuch # why\nsyncline bench tables > new\n\
-                syncline --software --frames 20\nsyncline --software run program --nosuch\n```\n";
+                syncline --software demo --frames 20\nsyncline --software run program --nosuch\n```\n";
     let is_taken = |line: &CommandLine<'_>| {
         let start = STARTS.iter().find(|start| line.words.starts_with(start));
         line.refusal(start.expect("a start").len()).is_none()

@@ -28,7 +28,6 @@ mod output;
 mod program;
 mod software;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -93,7 +92,7 @@ impl Command {
             return done;
         }
         // Wrong usage exits with 2 here.
-        let cli = Cli::parse_from(in_order(std::env::args_os().collect()));
+        let cli = Cli::parse();
         let ended = if cli.uses_software() && !software::is_on() {
             software::run_again()
         } else {
@@ -118,7 +117,7 @@ impl Command {
             Some(What::Run(args)) => program::run(args),
             Some(What::Doctor(args)) => doctor::run(args, &self.backends),
             Some(What::Completions(args)) => Ok(completions::run(args)),
-            None => demo::run(&cli.demo, self),
+            None => demo::run(&demo::Args::with_picture(), self),
         }
     }
 
@@ -128,25 +127,23 @@ impl Command {
     }
 }
 
+const WITHOUT_SUBCOMMAND: &str = "\
+Without a subcommand it runs the demo, and writes the last frame as a picture.";
+
 /// Fences, timelines and timing for CUDA, Vulkan and the host.
-///
-/// Without a subcommand this runs the demo: frames over timelines that two APIs share.
 #[derive(Parser, Debug)]
-#[command(name = "syncline", version, args_conflicts_with_subcommands = true)]
+#[command(name = "syncline", version, after_help = WITHOUT_SUBCOMMAND)]
 struct Cli {
     #[command(subcommand)]
     what: Option<What>,
-    #[command(flatten)]
-    demo: demo::Args,
-    /// CUDA and Vulkan on this machine's processors, by the software drivers that come with
-    /// Syncline. No GPU is used
+    /// CUDA and Vulkan in software, by the drivers that come with Syncline. No GPU is used
     #[arg(long, global = true)]
     software: bool,
 }
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Every device of every backend, what each can do, and the reason for what it cannot
+    /// Every device, what each can do, and the reason for what it cannot
     Info(info::Args),
     /// A frame pipeline over two APIs, every frame compared with a CPU reference
     Demo(demo::Args),
@@ -154,11 +151,11 @@ enum What {
     Conformance(conformance::Args),
     /// What Syncline costs beside hand-written driver calls
     Bench(bench::Args),
-    /// Each device's clock beside the host's, live: offset, drift, and how far that may be off
+    /// Each device's clock beside the host's, live: offset, drift, and their error
     Clocks(clocks::Args),
     /// Any program on the software drivers: `syncline run PROGRAM ARGUMENTS`
     Run(program::Args),
-    /// What prevents CUDA and Vulkan from sharing on this machine, and what to do about it
+    /// What prevents CUDA and Vulkan from sharing here, and what to do about it
     ///
     /// The checks run in the order in which a person would repair what they find. A check is
     /// skipped if it depends on a check that has found something. Exit code 0: the last check, in
@@ -167,21 +164,6 @@ enum What {
     Doctor(doctor::Args),
     /// Completions for a shell, on standard output
     Completions(completions::Args),
-}
-
-/// Returns a command line with a leading `--software` moved behind the subcommand.
-///
-/// In front of a subcommand clap takes `--software` for an option of the demo. It does not go
-/// further back, because later arguments may belong to a program that `run` starts.
-fn in_order(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_option = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
-    if let [_, first, second, ..] = &mut arguments[..]
-        && first == "--software"
-        && !is_option(second)
-    {
-        std::mem::swap(first, second);
-    }
-    arguments
 }
 
 impl Cli {

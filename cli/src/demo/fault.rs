@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args, inventory: &Inventory) -> Result<ExitCode, Failur
     let device = link.left();
     let equipped = Equipped::new(device.clone())?;
     let queue = device.queue(QueueKind::Compute, "fault")?;
-    let view = View::of_field(args.size);
+    let view = View::of_field(args.size());
     let expected = reference(view, args.frames());
     let mut until = Until::default();
     let (mut begun, mut fault_told) = (None, None);

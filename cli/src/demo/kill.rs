@@ -216,7 +216,7 @@ fn start(args: &Args, end: &str, socket: &Path) -> Result<Child, Failure> {
         .args(["demo", end])
         .arg(socket)
         .args(["--frames", &FRAMES.to_string()])
-        .args(["--size", &args.size.to_string()])
+        .args(["--size", &args.size().to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

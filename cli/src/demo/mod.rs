@@ -15,7 +15,7 @@ use std::process::{self, ExitCode};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use clap::value_parser;
+use clap::{Parser, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use syncline::{Device, Found, Inventory, Link, backend, connect, info::BackendKind};
@@ -45,16 +45,22 @@ const WINDOW_CONFLICTS: [&str; 8] = [
     "timeline",
 ];
 
-#[derive(clap::Args, Debug)]
+/// What `demo` has without arguments.
+#[derive(Parser)]
+struct Usual {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// Frames to make. By default 300, or 60 with --software, which is slow. With --window there is
-    /// no end by default
+    /// Frames to make. By default 300, or 60 without a GPU. With --window there is no end by default
     #[arg(long, value_parser = value_parser!(u32).range(1..=1_000_000))]
     frames: Option<u32>,
-    /// Cells of a row of the field of waves; by default 128 with --software. A picture is twice as
-    /// many pixels wide, at most 2048
-    #[arg(long, default_value_t = usual(512, 128), value_parser = value_parser!(u32).range(16..=4096))]
-    size: u32,
+    /// Cells of a row of the field of waves. By default 512, or 128 without a GPU. A picture is twice
+    /// as many pixels wide, at most 2048
+    #[arg(long, value_parser = value_parser!(u32).range(16..=4096))]
+    size: Option<u32>,
     /// The device that simulates: host, cuda, vulkan, or a device by name or index
     #[arg(long, value_name = "DEVICE")]
     producer: Option<String>,
@@ -88,28 +94,45 @@ pub(crate) struct Args {
     across: processes::Options,
     #[command(flatten)]
     files: record::Files,
+    /// Write the last frame to a new file.
+    #[arg(skip)]
+    picture: bool,
+    /// See [`is_slow`].
+    #[arg(skip)]
+    slow: bool,
 }
 
 impl Args {
+    /// The arguments of the command without any: the last frame is written.
+    pub(crate) fn with_picture() -> Self {
+        let mut usual = Usual::parse_from(["syncline"]).args;
+        usual.picture = true;
+        usual
+    }
+
     /// How many frames to make.
     fn frames(&self) -> u32 {
-        let usual = if self.window {
+        let usual = match (self.window, self.slow) {
             // Days of frames. The number of each step fits into 32 bits.
-            u32::MAX / STEPS_PER_FRAME
-        } else {
-            usual(300, 60)
+            (true, _) => u32::MAX / STEPS_PER_FRAME,
+            (false, true) => 60,
+            (false, false) => 300,
         };
         self.frames.unwrap_or(usual)
     }
+
+    fn size(&self) -> u32 {
+        self.size.unwrap_or(if self.slow { 128 } else { 512 })
+    }
 }
 
-/// Returns `default`, or `software` with the software drivers, which are far slower than a GPU.
-fn usual(default: u32, software: u32) -> u32 {
-    if crate::software::is_on() {
-        software
-    } else {
-        default
-    }
+/// True if no GPU can draw. Software needs minutes for what a GPU does in a second.
+fn is_slow(inventory: &Inventory) -> bool {
+    let draws = |found: &Found| {
+        let info = found.info();
+        info.backend == BackendKind::Vulkan && !info.software && found.rejected().is_none()
+    };
+    !inventory.devices().iter().any(draws)
 }
 
 /// A run in this process.
@@ -130,15 +153,21 @@ struct Verdict {
     wrong: u32,
     /// Compared frames without waits, and how many of them were wrong. Only counted in a window.
     unordered: Option<[u32; 2]>,
+    /// The file with the last frame, or why there is none.
+    picture: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, command: &Command) -> Result<ExitCode, Failure> {
-    let view = View::of_field(args.size);
+    let machine = command.probe(args.validation)?;
+    let inventory = machine.inventory();
+    let args = &Args {
+        slow: is_slow(inventory),
+        ..args.clone()
+    };
+    let view = View::of_field(args.size());
     // First, because the devices take longer to open than the error does to read.
     let window = args.window.then(|| window::Window::open(view.picture()));
     let window = window.transpose()?;
-    let machine = command.probe(args.validation)?;
-    let inventory = machine.inventory();
     if args.list {
         list(inventory);
         return Ok(ExitCode::SUCCESS);
@@ -231,7 +260,7 @@ impl Run<'_> {
                 "mechanism": link.mechanism().name(),
                 "why": link.why(),
                 "shares": shares,
-                "size": args.size,
+                "size": args.size(),
                 // The waits can change in a window.
                 "synchronized": (!args.window).then_some(!args.no_sync),
                 "unordered": verdict.unordered.map(|[compared, _]| compared),
@@ -248,11 +277,17 @@ impl Run<'_> {
             say!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             say!(
-                "verified   {} of {} frames, {} wrong",
+                "verified   {} of {} frames, {} wrong, compared with a reference on the CPU",
                 verdict.verified,
                 verdict.made,
                 verdict.wrong
             );
+            if let Some(picture) = &verdict.picture {
+                say!("picture    {picture}");
+                say!(
+                    "           of the last frame; `syncline demo --no-sync` leaves out the waits"
+                );
+            }
             if let Some((fps, usual)) = fps {
                 say!("speed      {fps:.0} frames per second");
                 say!("           {usual:.0} when the host waits for the queue after every stage");
@@ -304,6 +339,13 @@ fn verify<P: backend::Device>(
         }
         verdict.made += 1;
         bar.inc(1);
+        if args.picture && verdict.made == args.frames() {
+            let written = picture::write_new(view.picture(), rgba);
+            verdict.picture = Some(match written {
+                Ok(path) => path.display().to_string(),
+                Err(failure) => format!("none: {failure}"),
+            });
+        }
         match &args.png {
             Some(folder) => picture::write(folder, frame, view.picture(), rgba),
             None => Ok(()),

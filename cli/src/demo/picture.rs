@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use syncline_demo::Size;
 
@@ -20,12 +20,23 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
 /// Writes one frame of `0xAABBGGRR` words.
 pub(crate) fn write(folder: &Path, frame: u32, size: Size, rgba: &[u32]) -> Result<(), Failure> {
     let path = folder.join(format!("frame-{:04}.png", frame + 1));
-    encode(&path, size, rgba).map_err(Failure::write(&path))
+    let written = File::create(&path).and_then(|file| encode(file, size, rgba));
+    written.map_err(Failure::write(&path))
 }
 
-fn encode(path: &Path, size: Size, rgba: &[u32]) -> io::Result<()> {
-    let mut encoder =
-        png::Encoder::new(BufWriter::new(File::create(path)?), size.width, size.height);
+/// Writes a frame to a new file in the folder for temporary files. Returns its path.
+pub(crate) fn write_new(size: Size, rgba: &[u32]) -> Result<PathBuf, Failure> {
+    let name = format!("syncline-{}.png", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    // Not through a file or link that someone else has put there.
+    let _ = fs::remove_file(&path);
+    let written = File::create_new(&path).and_then(|file| encode(file, size, rgba));
+    written.map_err(Failure::write(&path))?;
+    Ok(path)
+}
+
+fn encode(file: File, size: Size, rgba: &[u32]) -> io::Result<()> {
+    let mut encoder = png::Encoder::new(BufWriter::new(file), size.width, size.height);
     encoder.set_color(png::ColorType::Rgba);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_compression(png::Compression::Fast);

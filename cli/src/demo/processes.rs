@@ -35,7 +35,7 @@ pub(super) const RIGHT: &str = "right ";
 /// The beginning of the line of the first wrong frame.
 pub(super) const WRONG: &str = "wrong ";
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(super) struct Options {
     /// Make the frames by two processes: this one draws and compares, and starts one that
     /// simulates
@@ -130,7 +130,7 @@ fn start(args: &Args, socket: Stdio) -> Result<Child, Failure> {
     command
         .args(["demo", "--inherited"])
         .args(["--frames", &args.frames().to_string()])
-        .args(["--size", &args.size.to_string()])
+        .args(["--size", &args.size().to_string()])
         .stdin(socket)
         .stdout(Stdio::null());
     super::pass_devices(args, &mut command);
@@ -205,7 +205,7 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
     let (device, name) = device(inventory, Role::Producer, args)?;
     say!("producer   {name}, process {}", std::process::id());
     say!("consumer   {}", endpoint.peer());
-    let made = Producing::new(&device, View::of_field(args.size).field(), endpoint);
+    let made = Producing::new(&device, View::of_field(args.size()).field(), endpoint);
     let producing = match made {
         Ok(producing) => producing,
         Err(error) => {
@@ -231,7 +231,7 @@ fn produce(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
 
 fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<ExitCode, Failure> {
     let (device, name) = device(inventory, Role::Consumer, args)?;
-    let view = View::of_field(args.size);
+    let view = View::of_field(args.size());
     let lines = !args.json;
     if lines {
         say!("producer   {}", endpoint.peer());
@@ -299,7 +299,7 @@ fn consume(args: &Args, inventory: &Inventory, endpoint: &Endpoint) -> Result<Ex
             "consumer": name,
             "mechanism": consuming.mechanism().name(),
             "shares": consuming.shares(),
-            "size": args.size,
+            "size": args.size(),
             "synchronized": !args.no_sync,
             "commit": syncline_conformance::COMMIT,
             "date": report::now(),

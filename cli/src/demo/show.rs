@@ -202,6 +202,7 @@ pub(super) fn frames<P: backend::Device>(
         verified: judged - wrong,
         wrong,
         unordered: Some([others, others_wrong]),
+        picture: None,
     })
 }
 

@@ -52,13 +52,13 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 }
 
 #[rstest]
-#[case::unknown_producer(&["--producer", "nosuch"], "no device \"nosuch\"; there are: 0 host")]
+#[case::unknown_producer(&["demo", "--producer", "nosuch"], "no device \"nosuch\"; there are: 0 host")]
 #[case::index_of_no_device(&["demo", "--consumer", "7"], "no device \"7\"; there are: 0 host")]
-#[case::absent_backend(&["--producer", "vulkan"], "vulkan is not available: ")]
-#[case::no_frames(&["--frames", "0"], "1..=")]
-#[case::no_window_of_two_processes(&["--window", "--processes"], "cannot be used with")]
-#[case::no_size(&["--size", "0"], "16..=")]
-#[case::validation_without_vulkan(&["--validation"], "vulkan is not available: ")]
+#[case::absent_backend(&["demo", "--producer", "vulkan"], "vulkan is not available: ")]
+#[case::no_frames(&["demo", "--frames", "0"], "1..=")]
+#[case::no_window_of_two_processes(&["demo", "--window", "--processes"], "cannot be used with")]
+#[case::no_size(&["demo", "--size", "0"], "16..=")]
+#[case::validation_without_vulkan(&["demo", "--validation"], "vulkan is not available: ")]
 #[case::unknown_case(&["conformance", "--filter", "nosuch"], "\"nosuch\"")]
 #[case::unknown_subject(&["conformance", "--device", "Nosuch"], "no device \"Nosuch\"; there are: host")]
 fn bad_input_is_answered_with_exit_code_2(#[case] arguments: &[&str], #[case] expected: &str) {
@@ -72,7 +72,7 @@ fn a_folder_below_a_file_is_answered_with_exit_code_2() {
     fs::write(&file, "").expect("a file");
     let below = file.join("folder");
     let below = below.to_str().expect("UTF-8");
-    let (_, error) = ends_with(2, &["--png", below]);
+    let (_, error) = ends_with(2, &["demo", "--png", below]);
     assert!(error.contains(below), "{error}");
 }
 
@@ -120,7 +120,7 @@ fn info_tells_how_a_pair_would_share() {
 
 #[test]
 fn the_demo_runs_on_the_host_alone() {
-    let (out, _) = ends_with(0, &["--frames", "9", "--size", "40", "--json"]);
+    let (out, _) = ends_with(0, &["demo", "--frames", "9", "--size", "40", "--json"]);
     let report = json(&out);
     assert_eq!(
         (&report["frames"], &report["verified"], &report["wrong"]),
@@ -135,10 +135,50 @@ fn the_demo_runs_on_the_host_alone() {
 }
 
 #[test]
+fn the_command_alone_writes_a_picture() {
+    let folder = scratch("picture");
+    fs::create_dir_all(&folder).expect("a folder");
+    let run = || syncline(&[]).env("TMPDIR", &folder).output();
+    let output = run().expect("the command starts");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(out.contains("verified   60 of 60 frames, 0 wrong"), "{out}");
+    let mut files = fs::read_dir(&folder).expect("a folder");
+    let path = files.next().expect("a file").expect("a file").path();
+    assert!(
+        out.contains(&format!("picture    {}", path.display())),
+        "{out}"
+    );
+    assert!(fs::read(path).expect("a file").starts_with(b"\x89PNG"));
+    assert!(files.next().is_none());
+
+    fs::remove_dir_all(&folder).expect("own folder");
+    let output = run().expect("the command starts");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(out.contains("picture    none: "), "{out}");
+}
+
+#[test]
+fn help_fits_on_a_screen() {
+    let (out, _) = ends_with(0, &["--help"]);
+    assert!(out.lines().count() <= 24, "{out}");
+    assert!(out.lines().all(|line| line.len() <= 100), "{out}");
+}
+
+#[test]
 fn without_the_waits_frames_are_wrong() {
     let (out, _) = ends_with(
         1,
-        &["--no-sync", "--frames", "12", "--size", "40", "--json"],
+        &[
+            "demo",
+            "--no-sync",
+            "--frames",
+            "12",
+            "--size",
+            "40",
+            "--json",
+        ],
     );
     let report = json(&out);
     assert!(report["wrong"].as_u64() > Some(0), "{report}");
@@ -149,7 +189,7 @@ fn without_the_waits_frames_are_wrong() {
 fn frames_are_written_and_move() {
     let folder = scratch("frames");
     let png = folder.to_str().expect("UTF-8");
-    ends_with(0, &["--frames", "3", "--size", "40", "--png", png]);
+    ends_with(0, &["demo", "--frames", "3", "--size", "40", "--png", png]);
     let frames: Vec<_> = (1..=3)
         .map(|n| fs::read(folder.join(format!("frame-{n:04}.png"))).expect("a frame"))
         .collect();
@@ -167,6 +207,7 @@ fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
     let (out, _) = ends_with(
         0,
         &[
+            "demo",
             "--frames",
             "9",
             "--size",
@@ -207,7 +248,7 @@ fn a_traced_demo_writes_what_perfetto_opens_and_a_picture() {
 
     let nowhere = folder.join("no such folder").join("trace.json");
     let nowhere = nowhere.to_str().expect("UTF-8");
-    let (_, errors) = ends_with(2, &["--frames", "1", "--trace", nowhere]);
+    let (_, errors) = ends_with(2, &["demo", "--frames", "1", "--trace", nowhere]);
     assert!(errors.contains("no such folder"), "{errors}");
 }
 
@@ -345,7 +386,7 @@ fn an_error_in_the_middle_is_no_crash(#[case] device: &str, #[case] consumer: &s
     fs::create_dir_all(folder.join("frame-0003.png")).expect("a folder");
     let png = folder.to_str().expect("UTF-8");
     let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
-        .args(["--frames", "40", "--size", "128", "--png", png])
+        .args(["demo", "--frames", "40", "--size", "128", "--png", png])
         .args(["--producer", device, "--consumer", consumer])
         .output()
         .expect("the command starts");
@@ -393,7 +434,7 @@ fn bench_measures_the_host_and_writes_what_it_found() {
 #[test]
 fn a_child_of_bench_does_nothing_else() {
     let with = |job: &str| {
-        let output = syncline(&["--frames", "1"])
+        let output = syncline(&["demo", "--frames", "1"])
             .env("SYNCLINE_BENCH_JOB", job)
             .output();
         output.expect("the command starts")

@@ -356,7 +356,7 @@ fn it_simulates_and_the_host_draws() {
         "consumer   host ",
         "ordered by the engine on the host (",
         "shares     nothing\n",
-        "verified   20 of 20 frames, 0 wrong\n",
+        "verified   20 of 20 frames, 0 wrong, ",
         "speed      ",
     ] {
         assert!(out.contains(line), "{out}");

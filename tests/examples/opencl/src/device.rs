@@ -274,7 +274,6 @@ impl backend::Port for Port {
     fn signal(&self, value: u64, by: ByEngine<'_>) -> Result<()> {
         by.check(self, &self.shared.context.object)?;
         self.reached.fetch_max(value, Ordering::Release);
-        self.shared.news.add();
         Ok(())
     }
 }
