@@ -54,11 +54,12 @@ struct Usual {
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// Frames to make. By default 300, or 60 without a GPU. With --window there is no end by default
+    /// Frames to make. By default 300, or 60 without a GPU. With --window there is no end by
+    /// default
     #[arg(long, value_parser = value_parser!(u32).range(1..=1_000_000))]
     frames: Option<u32>,
-    /// Cells of a row of the field of waves. By default 512, or 128 without a GPU. A picture is twice
-    /// as many pixels wide, at most 2048
+    /// Cells of a row of the field of waves. By default 512, or 128 without a GPU. A picture is
+    /// twice as many pixels wide, at most 2048
     #[arg(long, value_parser = value_parser!(u32).range(16..=4096))]
     size: Option<u32>,
     /// The device that simulates: host, cuda, vulkan, or a device by name or index

@@ -28,7 +28,7 @@ pub(crate) fn write(folder: &Path, frame: u32, size: Size, rgba: &[u32]) -> Resu
 pub(crate) fn write_new(size: Size, rgba: &[u32]) -> Result<PathBuf, Failure> {
     let name = format!("syncline-{}.png", std::process::id());
     let path = std::env::temp_dir().join(name);
-    // Not through a file or link that someone else has put there.
+    // Not through a file or a link of another user.
     let _ = fs::remove_file(&path);
     let written = File::create_new(&path).and_then(|file| encode(file, size, rgba));
     written.map_err(Failure::write(&path))?;
