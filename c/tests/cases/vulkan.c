@@ -421,7 +421,7 @@ static void others(void) {
   vkDestroySemaphore(own.device, semaphore, NULL);
 }
 
-// T2: what docs/c.md shows of claims.
+// T2: what examples/claim.h shows of claims.
 static void claims_of_the_document(void) {
   sl_timeline made = line("made"), drawn = line("drawn"), gate = line("gate");
   VkCommandBuffer commands = begin(&own);
