@@ -1,6 +1,7 @@
 //! Lists the devices of the driver and their capabilities.
 
 use cudarc::driver::sys::CUdevice;
+use syncline_core::backend;
 use syncline_core::{
     Error, QueueKind, Result,
     error::Object,
@@ -62,6 +63,22 @@ impl Candidate {
         // driver's answers.
         let info = self.probed.clone()?;
         Device::open_probed(&self.driver, self.device, info)
+    }
+}
+
+impl backend::Candidate for Candidate {
+    type Device = Device;
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rejected(&self) -> Option<&Error> {
+        self.rejected.as_ref()
+    }
+
+    fn open(&self) -> Result<Device> {
+        self.open()
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "asks the driver")]
 
 use ash::vk;
+use syncline_core::backend;
 use syncline_core::{Error, Result, info::Info};
 
 use crate::device::open::Device;
@@ -60,6 +61,22 @@ fn usable(device: &PhysicalDevice) -> Result<()> {
         return Ok(());
     }
     Instance::require_no_older()
+}
+
+impl backend::Candidate for Candidate {
+    type Device = Device;
+
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rejected(&self) -> Option<&Error> {
+        self.rejected.as_ref()
+    }
+
+    fn open(&self) -> Result<Device> {
+        self.open()
+    }
 }
 
 impl Device {

@@ -37,30 +37,36 @@
 //!
 //! The rules, with their ids, are in `docs/contract.md`.
 
-pub use crate::api::author::{Backend, BackendQueue, EngineQueue, EngineQueueOf, Identity};
+pub use crate::api::author::{
+    Backend, BackendQueue, Candidate, EngineQueue, EngineQueueOf, Identity,
+};
 pub use crate::api::sharing::Sharing;
 pub use crate::api::{Device, Queue};
-pub use crate::base::exiting::{RunsInProcess, TeardownGuard};
-pub use crate::base::run::must_defer_free;
-pub use crate::base::standby::StandbyThread;
-pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
 pub use crate::base::timing::Timing;
 pub use crate::driver::enqueue::{
     Batch, Enqueue, Flush, InvariantLifetime, NoStamp, ToWrite, Waker,
 };
-pub use crate::driver::gate::Gate;
 pub use crate::driver::home::Home;
-pub use crate::driver::import::{ImportFd, memory_refused};
-pub use crate::driver::in_flight::InFlightBudget;
-pub use crate::driver::in_use::{InUse, Unused};
 pub use crate::driver::keep::Keep;
-pub use crate::driver::once::get_or_make;
-pub use crate::driver::recycled::Recycled;
 pub use crate::fence::mark::NativeMark;
-pub use crate::memory::counter::Counter;
-pub use crate::memory::{require_range, require_size, size_refused};
 pub use crate::port::attachment::{Attachment, Attachments};
 pub use crate::port::watch::Watcher;
 pub use crate::port::{ByEngine, Port, Recovered, SharedPort, Stamp, Watch};
-pub use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
+pub use crate::queue::{SubmissionQueue, Traceable};
 pub use crate::timeline::point::{Completion, NativePoint, Relayed};
+
+/// Helpers of the engine that backends may use. No signature of this page has one.
+pub mod kit {
+    pub use crate::base::exiting::{RunsInProcess, TeardownGuard};
+    pub use crate::base::run::must_defer_free;
+    pub use crate::base::standby::StandbyThread;
+    pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
+    pub use crate::driver::gate::Gate;
+    pub use crate::driver::import::{ImportFd, memory_refused};
+    pub use crate::driver::in_flight::InFlightBudget;
+    pub use crate::driver::in_use::{InUse, Unused};
+    pub use crate::driver::once::get_or_make;
+    pub use crate::driver::recycled::Recycled;
+    pub use crate::memory::counter::Counter;
+    pub use crate::memory::{require_range, require_size, size_refused};
+}

@@ -67,8 +67,7 @@ pub use wait::{WaitMode, wait_all, wait_any};
 /// # }
 /// ```
 pub mod error {
-    pub use crate::base::error::{ConflictError, Error, Failure, Object, Result, WorkError};
-    pub use crate::base::error_kind::ErrorKind;
+    pub use crate::base::error::{ConflictError, Failure, Object, WorkError};
     pub use crate::base::peer::{PeerExit, PeerLoss};
     pub use crate::base::process::Process;
 }
@@ -141,7 +140,7 @@ pub mod image {
 /// ```
 pub mod info {
     pub use crate::base::info::{
-        BackendKind, Capabilities, DeviceId, Info, Pooled, QueueFamily, QueueKind, Uuid,
+        BackendKind, Capabilities, DeviceId, Info, Pooled, QueueFamily, Uuid,
     };
 }
 

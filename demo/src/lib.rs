@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use syncline::backend::{self, Device as _, Queue as _, Submitted};
+use syncline::Submitted;
+use syncline::backend::{self, Device as _, Queue as _};
 #[cfg(feature = "vulkan")]
 use syncline::image::{Format, ImageInfo, ImageUsage};
 use syncline::trace::Trace;

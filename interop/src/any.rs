@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use syncline_core::backend::{self, Attachment, Held, Sharing, Submitted, Traceable};
+use syncline_core::backend::{self, Attachment, Sharing, Traceable};
 use syncline_core::clock::Clock;
 use syncline_core::{
     Error, Fence, Point, QueueKind, Result, Signal,
@@ -11,6 +11,7 @@ use syncline_core::{
     host,
     info::{DeviceId, Info, Pooled},
 };
+use syncline_core::{Held, Submitted};
 
 use crate::another_backend::another_backend;
 #[cfg(feature = "vulkan")]

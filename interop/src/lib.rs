@@ -48,7 +48,7 @@
 //! | measure | [`Stopwatch`], [`clock`], [`trace`] |
 //! | use several processes | [`process`], [`negotiate`] |
 //! | import and export handles | [`handle`] |
-//! | write a backend | [`backend`] |
+//! | write a backend | [`syncline_core::backend`] |
 //!
 //! # Features
 //!
@@ -70,7 +70,7 @@
 //! | `ash` 0.38 | raw handles of Vulkan; re-exported as `vulkan::ash` |
 //! | `cudarc` 0.19 | contexts and streams to adopt; its `driver::sys` is re-exported as `cuda::sys` |
 //! | `bitflags` 2 | the traits of [`negotiate::Needs`] |
-//! | `smallvec` 1 | lists for authors of backends, such as [`backend::Attachments`] |
+//! | `smallvec` 1 | lists for authors of backends, such as [`syncline_core::backend::Attachments`] |
 
 // All of core but `internal`, which is for this crate only.
 #[doc(inline)]
@@ -87,10 +87,9 @@ pub mod cuda {
     pub use syncline_cuda::sys;
     #[doc(inline)]
     pub use syncline_cuda::{
-        Allocation, BinarySemaphore, Buffer, Candidate, CounterPort, Device, Driver, EventGuard,
-        EventIpcHandle, EventPort, ExternalPort, Function, Graph, GraphSlots, Image,
-        InterprocessEvent, Module, Queue, RawSubmission, Recorder, Slot, SlotValue, StreamGuard,
-        Surface, Texture, Word, WordPort,
+        Allocation, BinarySemaphore, Buffer, Candidate, Device, Driver, EventGuard, EventIpcHandle,
+        Function, Graph, GraphSlots, Image, InterprocessEvent, Module, Queue, RawSubmission,
+        Recorder, Slot, SlotValue, StreamGuard, Surface, Texture, Word,
     };
 }
 
@@ -123,15 +122,7 @@ pub mod prelude {
     pub use crate::{Inventory, Link, ProbeOptions, connect, share};
 }
 
-/// The page for authors of backends.
-///
-/// The page of `syncline_core::backend` lists the traits and says what the engine guarantees. All
-/// of it is here, too. [`Candidate`](backend::Candidate) is for [`Inventory::add`], which lists
-/// devices of a backend outside this library. The page `docs/write-a-backend.md` leads through the
-/// traits.
-///
-/// An application uses [`Device`](backend::Device) and [`Queue`](backend::Queue) from here if its
-/// own code is for devices of any backend:
+/// The traits of devices and queues, for code that is written for devices of any backend.
 ///
 /// ```
 /// use std::time::Duration;
@@ -149,11 +140,13 @@ pub mod prelude {
 /// run_to_the_end(&host::Device::new())
 /// # }
 /// ```
+///
+/// The author of a backend depends on the crate `syncline-core` alone:
+/// [`syncline_core::backend`] has the traits to implement, and says what the engine guarantees. The
+/// page `docs/write-a-backend.md` leads through them. [`Inventory::add`] lists such devices.
 pub mod backend {
     #[doc(inline)]
-    pub use syncline_core::backend::*;
-
-    pub use crate::probe::Candidate;
+    pub use syncline_core::backend::{Candidate, Device, Queue};
 }
 
 mod another_backend;

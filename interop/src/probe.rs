@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 
-use syncline_core::backend::{self, Device as _};
+use syncline_core::backend::{self, Candidate, Device as _};
 use syncline_core::{
     Error, Result,
     error::Object,
@@ -22,26 +22,6 @@ use crate::vulkan;
 pub struct ProbeOptions {
     /// Load the Vulkan validation layer. Without that layer, Vulkan then counts as unavailable.
     pub validation: bool,
-}
-
-/// A device before it is opened. A backend outside this library [adds](Inventory::add) its own.
-pub trait Candidate: fmt::Debug + Send + Sync + 'static {
-    /// The type of the device.
-    type Device: backend::Device;
-
-    /// The identity and capabilities of the device.
-    fn info(&self) -> &Info;
-
-    /// The reason why the device cannot be used, or `None`.
-    fn rejected(&self) -> Option<&Error> {
-        None
-    }
-
-    /// Opens the device. Each call returns a new, separate device.
-    ///
-    /// # Errors
-    /// A driver error.
-    fn open(&self) -> Result<Self::Device>;
 }
 
 /// A list of every device of every backend.
@@ -102,33 +82,6 @@ impl Candidate for Host {
     fn open(&self) -> Result<host::Device> {
         Ok(host::Device::new())
     }
-}
-
-/// The candidates of a backend of this library are candidates of an inventory.
-macro_rules! candidate {
-    ($($(#[$gate:meta])? $module:ident;)+) => {$(
-        $(#[$gate])?
-        impl Candidate for $module::Candidate {
-            type Device = $module::Device;
-
-            fn info(&self) -> &Info {
-                &self.info
-            }
-
-            fn rejected(&self) -> Option<&Error> {
-                self.rejected.as_ref()
-            }
-
-            fn open(&self) -> Result<$module::Device> {
-                self.open()
-            }
-        }
-    )+};
-}
-
-candidate! {
-    #[cfg(feature = "cuda")] cuda;
-    #[cfg(feature = "vulkan")] vulkan;
 }
 
 impl Inventory {

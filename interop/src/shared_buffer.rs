@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(any(feature = "vulkan", doc))]
 use syncline_core::Error;
-use syncline_core::backend::{Device as _, require_size, size_refused};
+use syncline_core::backend::Device as _;
+use syncline_core::backend::kit::{require_size, size_refused};
 use syncline_core::{Result, error::Object};
 
 use crate::another_backend::another_backend;

@@ -6,11 +6,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use syncline::backend::{self, Attachment, Backend, Batch, ByEngine, Completion, EngineQueue};
-use syncline::backend::{Device as _, Enqueue, Flush, Home, Identity, InvariantLifetime, Keep};
-use syncline::backend::{NativePoint, NoStamp, Queue as _, Waker};
 use syncline::info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily};
 use syncline::{Error, QueueKind, Result, connect, error::Object, host};
+use syncline_core::backend::{self, Attachment, Backend, Batch, ByEngine, Completion, EngineQueue};
+use syncline_core::backend::{
+    Device as _, Enqueue, Flush, Home, Identity, InvariantLifetime, Keep,
+};
+use syncline_core::backend::{NativePoint, NoStamp, Queue as _, Waker};
 
 /// Has the id, the name and the description.
 #[derive(Clone)]

@@ -4,13 +4,14 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::backend::{Attachment, Device, Held, Queue, Sharing, Submitted, Traceable};
 use syncline::clock::Clock;
 use syncline::{
     Fence, Point, QueueKind, Result, Signal, Timeline, connect,
     error::Object,
     info::{DeviceId, Info, Pooled},
 };
+use syncline::{Held, Submitted};
+use syncline_core::backend::{Attachment, Device, Queue, Sharing, Traceable};
 
 use crate::subject::{RecorderOf, Subject};
 use crate::workload::foreign;

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, park, park_timeout, spawn};
 use std::time::Duration;
 
-use syncline::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
 #[cfg(feature = "cuda")]
 use syncline::cuda;
 use syncline::info::DeviceId;
@@ -21,6 +20,7 @@ use syncline::{
     Device, Error, Fence, Point, Queue, QueueKind, Recorder, Result, Timeline, WaitMode, host,
     wait_all, wait_any,
 };
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
 use syncline_core::internal::{Page, SharedTimes};
 
 #[cfg(feature = "cuda")]

@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline::backend::{Device, Held, Port, Queue, Submitted};
 use syncline::clock::{Clock, Elapsed, Estimate, Time};
 use syncline::{
     Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
@@ -20,6 +19,8 @@ use syncline::{
     handle::Rejected,
     wait::{Blockers, Notification},
 };
+use syncline::{Held, Submitted};
+use syncline_core::backend::{Device, Port, Queue};
 
 /// The queues of `S`.
 pub type QueueOf<S> = <<S as Subject>::Device as Device>::Queue;

@@ -7,10 +7,6 @@ mod clockwork;
 
 use std::time::Duration;
 
-use syncline::backend::{
-    Attachment, Backend, Batch, Candidate, Device as _, EngineQueue, Enqueue, Flush, Home,
-    Identity, Keep, NoStamp, Queue as _, Sharing, Waker,
-};
 use syncline::negotiate::Mechanism;
 use syncline::{
     Error, Inventory, Link, ProbeOptions, QueueKind, Result, connect,
@@ -19,6 +15,10 @@ use syncline::{
     host,
     info::{BackendKind, Info},
     share,
+};
+use syncline_core::backend::{
+    Attachment, Backend, Batch, Candidate, Device as _, EngineQueue, Enqueue, Flush, Home,
+    Identity, Keep, NoStamp, Queue as _, Sharing, Waker,
 };
 
 use clockwork::Device;

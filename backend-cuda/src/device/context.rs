@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free};
+use syncline_core::backend::kit::{
+    Mutex, MutexGuard, StandbyThread, TeardownGuard, must_defer_free,
+};
 use syncline_core::internal::{DriverCalls, DroppedByMaker};
 use syncline_core::{Error, Result, error::Object};
 

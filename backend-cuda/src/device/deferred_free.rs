@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Counter, Mutex, must_defer_free};
+use syncline_core::backend::kit::{Counter, Mutex, must_defer_free};
 
 use crate::device::context::Owner;
 use crate::device::raw_stream::RawStream;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Mutex, Recycled, StandbyThread};
+use syncline_core::backend::kit::{Mutex, Recycled, StandbyThread};
 use syncline_core::{Result, error::Object};
 
 use crate::device::context::Context;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 
 /// The most such waits that a device has outstanding. Each takes two commands of a stream.
 ///

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::error::Object;
 use syncline_core::internal::MakerProcess;
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use syncline_core::backend::{Condvar, Mutex};
+use syncline_core::backend::kit::{Condvar, Mutex};
 
 /// A reentrant lock, held by a thread until it drops its guards.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline_core::backend::{Condvar, Mutex};
+use syncline_core::backend::kit::{Condvar, Mutex};
 
 /// A request to end the watch, which lasts until the thread that watches sees it.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use std::thread::LocalKey;
 
 use cudarc::driver::sys;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 
 use crate::driver::array::{Copy3d, MipmappedArrayDesc, ResourceDesc};
 use crate::driver::table::{

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use libloading::Library;
-use syncline_core::backend::TeardownGuard;
+use syncline_core::backend::kit::TeardownGuard;
 use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::backend::{Mutex, Submitted};
+use syncline_core::Submitted;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::{Error, Point, Result, Signal, Timeline, error::Object};
 
 use crate::device::context::{Context, Owner};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use syncline_core::backend::require_range;
+use syncline_core::backend::kit::require_range;
 use syncline_core::handle::{MemoryContent, MemoryInfo};
 use syncline_core::image::ImageInfo;
 use syncline_core::{Error, Result, error::Object};

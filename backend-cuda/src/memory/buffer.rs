@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{require_range, require_size, size_refused};
+use syncline_core::backend::kit::{require_range, require_size, size_refused};
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 
 use crate::device::deferred_free::Resource;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::backend::{Keep, Mutex, NativePoint, SharedPort};
+use syncline_core::backend::kit::Mutex;
+use syncline_core::backend::{Keep, NativePoint, SharedPort};
 use syncline_core::{Error, KeptPoint, Point, Result, Timeline, error::Object};
 
 use crate::device::context::Owner;

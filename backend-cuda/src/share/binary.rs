@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
-use syncline_core::backend::get_or_make;
+use syncline_core::backend::kit::get_or_make;
 use syncline_core::{
     Error, Fence, Result,
     error::Object,

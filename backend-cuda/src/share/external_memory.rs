@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 #[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
-use syncline_core::backend::{ImportFd, memory_refused, size_refused};
+use syncline_core::backend::kit::{ImportFd, memory_refused, size_refused};
 use syncline_core::{
     Result,
     handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected},

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use syncline_core::backend::{Mutex, MutexGuard, NativeMark};
+use syncline_core::backend::NativeMark;
+use syncline_core::backend::kit::{Mutex, MutexGuard};
 use syncline_core::{Fence, KeptPoint, Result, error::Object};
 
 use crate::device::event::Mark;

@@ -4,7 +4,8 @@
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
+use syncline_core::backend::kit::Counter;
+use syncline_core::backend::{Attachment, ByEngine, Port};
 use syncline_core::{
     Error, Result,
     error::Object,

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use syncline_core::Result;
-use syncline_core::backend::{InUse, NativePoint, Unused};
+use syncline_core::backend::NativePoint;
+use syncline_core::backend::kit::{InUse, Unused};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use syncline_core::backend::{Attachment, ByEngine, Mutex, MutexGuard, Port, SharedPort};
+use syncline_core::backend::kit::{Mutex, MutexGuard};
+use syncline_core::backend::{Attachment, ByEngine, Port, SharedPort};
 use syncline_core::{Error, Result, Timeline, error::Object};
 
 use crate::device::context::Context;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 use smallvec::SmallVec;
-use syncline_core::backend::{ImportFd, Mutex};
+use syncline_core::backend::kit::{ImportFd, Mutex};
 use syncline_core::{Error, Result, handle::Rejected};
 
 use crate::device::context::Context;

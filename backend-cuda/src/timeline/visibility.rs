@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use syncline_core::Result;
-use syncline_core::backend::{Mutex, MutexGuard};
+use syncline_core::backend::kit::{Mutex, MutexGuard};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;

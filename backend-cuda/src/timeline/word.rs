@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys;
-use syncline_core::backend::{ByEngine, Mutex, Port, SharedPort};
+use syncline_core::backend::kit::Mutex;
+use syncline_core::backend::{ByEngine, Port, SharedPort};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Context, Owner};

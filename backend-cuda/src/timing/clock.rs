@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Condvar, Mutex, TeardownGuard};
+use syncline_core::backend::kit::{Condvar, Mutex, TeardownGuard};
 use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
 use syncline_core::{Error, Result, error::Object, info::Uuid};
 

@@ -10,7 +10,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use syncline_core::backend::{Mutex, Timing};
+use syncline_core::backend::Timing;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::{Error, Result, backend, error::Object};
 
 use crate::device::event::{Events, Mark};

@@ -20,7 +20,8 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use crate::common::{LIMIT, alone, open, trials};
-use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
+use syncline_core::backend::kit::MutexGuard;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::clock::{Clock, HostClock, Sampled};
 use syncline_core::trace::{Outcome, Trace};
 use syncline_core::{Error, QueueKind, Result};

@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
+use syncline_core::backend::kit::MutexGuard;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{QueueKind, Result};
 use syncline_cuda::{Buffer, Device, Function, Queue, Recorder};
 

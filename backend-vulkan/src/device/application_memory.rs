@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use ash::vk;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::internal::DroppedByMaker;
 
 /// An allocator of the application, for [`Device::use_memory`](crate::Device::use_memory).

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 
 /// The semaphores of one device whose destruction is deferred.
 #[derive(Default)]

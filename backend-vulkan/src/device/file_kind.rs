@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
-use syncline_core::backend::get_or_make;
+use syncline_core::backend::kit::get_or_make;
 use syncline_core::{Result, handle::HandleKind};
 
 /// The kind of file that a descriptor refers to. All exports of one driver have the same kind.

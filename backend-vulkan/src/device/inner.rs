@@ -5,7 +5,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 use ash::vk;
-use syncline_core::backend::{Mutex, Watcher};
+use syncline_core::backend::Watcher;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::{
     Error, Result,
     error::Object,

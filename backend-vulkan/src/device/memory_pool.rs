@@ -12,7 +12,7 @@ use gpu_allocator::vulkan::{
     Allocation, AllocationCreateDesc, AllocationScheme, Allocator, AllocatorCreateDesc,
 };
 use gpu_allocator::{AllocationSizes, AllocatorDebugSettings, MemoryLocation};
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::internal::DroppedByMaker;
 
 const MIB: u64 = 1 << 20;

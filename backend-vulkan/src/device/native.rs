@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::TeardownGuard;
+use syncline_core::backend::kit::TeardownGuard;
 use syncline_core::internal::{DriverCalls, DroppedByMaker, MakerProcess};
 
 use crate::driver::instance::Instance;

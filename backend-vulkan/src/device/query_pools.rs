@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use ash::vk;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 
 /// Queries in one `VkQueryPool`.
 const POOL_SIZE: u32 = 64;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ash::{khr, vk};
-use syncline_core::backend::{ImportFd, TeardownGuard};
+use syncline_core::backend::kit::{ImportFd, TeardownGuard};
 use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ash::vk;
-use syncline_core::backend::{Condvar, Mutex};
+use syncline_core::backend::kit::{Condvar, Mutex};
 
 /// A timeline semaphore that the thread that watches the device waits for too.
 ///

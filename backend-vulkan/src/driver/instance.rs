@@ -5,7 +5,7 @@ use std::ffi::{CString, OsString};
 use std::sync::{Arc, OnceLock};
 
 use ash::{ext, vk};
-use syncline_core::backend::TeardownGuard;
+use syncline_core::backend::kit::TeardownGuard;
 use syncline_core::internal::MakerProcess;
 use syncline_core::{Error, Result, error::Object};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ash::vk::Handle as _;
 use ash::{ext, vk};
 use syncline_core::Result;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 
 use crate::driver::error::{name, unavailable};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ash::vk;
-use syncline_core::backend::{ImportFd, TeardownGuard, memory_refused};
+use syncline_core::backend::kit::{ImportFd, TeardownGuard, memory_refused};
 use syncline_core::handle::MemoryFd;
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object};

@@ -10,7 +10,7 @@ use ash::vk;
 use smallvec::SmallVec;
 #[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
-use syncline_core::backend::require_range;
+use syncline_core::backend::kit::require_range;
 use syncline_core::{Result, error::Object};
 
 use crate::device::inner::Inner;

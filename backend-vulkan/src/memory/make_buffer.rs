@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{require_range, require_size};
+use syncline_core::backend::kit::{require_range, require_size};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::application_memory::{MemoryRequest, Source};

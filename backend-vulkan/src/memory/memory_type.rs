@@ -1,7 +1,7 @@
 //! Which memory type a buffer's memory has.
 
 use ash::vk;
-use syncline_core::backend::{memory_refused, size_refused};
+use syncline_core::backend::kit::{memory_refused, size_refused};
 use syncline_core::handle::MemoryFd;
 use syncline_core::{Error, Result};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use syncline_core::Result;
-use syncline_core::backend::{TeardownGuard, memory_refused};
+use syncline_core::backend::kit::{TeardownGuard, memory_refused};
 use syncline_core::internal::DroppedByMaker;
 
 use crate::device::inner::Inner;

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ash::vk;
-use syncline_core::backend::{NativePoint, RunsInProcess, TeardownGuard};
+use syncline_core::backend::NativePoint;
+use syncline_core::backend::kit::{RunsInProcess, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::inner::Inner;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::Error;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 
 /// What a `vkQueueSubmit` of the application's own must wait for and signal.
 ///

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 use ash::vk;
-use syncline_core::backend::get_or_make;
+use syncline_core::backend::kit::get_or_make;
 use syncline_core::{
     Error, Fence, QueueKind, Result,
     error::Object,

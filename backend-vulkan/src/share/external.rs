@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{Attachment, ImportFd, Sharing};
+use syncline_core::backend::kit::ImportFd;
+use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{
     Error, Result,
     error::Object,

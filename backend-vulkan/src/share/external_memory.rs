@@ -9,7 +9,7 @@
 use std::os::fd::AsFd;
 
 use ash::vk;
-use syncline_core::backend::memory_refused;
+use syncline_core::backend::kit::memory_refused;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Rejected},

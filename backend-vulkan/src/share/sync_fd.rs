@@ -7,7 +7,7 @@
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use ash::vk;
-use syncline_core::backend::ImportFd;
+use syncline_core::backend::kit::ImportFd;
 use syncline_core::{
     Error, Result,
     handle::{HandleKind, Rejected, SyncFd},

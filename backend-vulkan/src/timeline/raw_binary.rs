@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ash::vk;
-use syncline_core::backend::{Mutex, MutexGuard};
+use syncline_core::backend::kit::{Mutex, MutexGuard};
 use syncline_core::{
     Error, Result,
     error::Object,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};
 
 use crate::common::{TIMEOUT, all_words, on_each_device, wait_until_alone};
-use syncline_core::backend::{Device as _, Mutex, Queue as _};
+use syncline_core::backend::kit::Mutex;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::{Error, QueueKind};
 use syncline_vulkan::ash::{self, vk};
 use syncline_vulkan::{AdoptInfo, ApplicationMemory, Buffer, Device, Recorder};

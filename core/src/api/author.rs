@@ -18,6 +18,26 @@ use crate::port::attachment::Attachment;
 use crate::queue::{Held, SubmissionQueue, Submitted, Traceable};
 use crate::timeline::point::{Point, Signal};
 
+/// A device before it is opened, as a list of the machine's devices has it.
+pub trait Candidate: fmt::Debug + Send + Sync + 'static {
+    /// The type of the device.
+    type Device: Device;
+
+    /// The identity and capabilities of the device.
+    fn info(&self) -> &Info;
+
+    /// The reason why the device cannot be used, or `None`.
+    fn rejected(&self) -> Option<&Error> {
+        None
+    }
+
+    /// Opens the device. Each call returns a new, separate device.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn open(&self) -> Result<Self::Device>;
+}
+
 /// A device of one backend: a CUDA context, a `VkDevice`.
 ///
 /// Handles are cheap to clone and usable from any thread. The required methods make it a
@@ -46,8 +66,9 @@ pub trait Backend: Home + Clone {
     /// [`Error::Unsupported`] if no queue of the device can run `kind`; a driver error.
     fn enqueue(&self, kind: QueueKind, queue: &Object) -> Result<Self::Enqueue>;
 
-    /// See [`Device::trim`]. A backend whose pools are [`Recycled`](crate::backend::Recycled) calls
-    /// [`Recycled::trim`](crate::backend::Recycled::trim).
+    /// See [`Device::trim`]. A backend whose pools are
+    /// [`Recycled`](crate::backend::kit::Recycled) calls
+    /// [`Recycled::trim`](crate::backend::kit::Recycled::trim).
     fn trim(&self) -> Pooled {
         Pooled::default()
     }

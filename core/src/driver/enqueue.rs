@@ -306,8 +306,9 @@ pub trait Enqueue: Send + Sync + Sized + 'static {
     /// Returns a stamp like [`Enqueue::stamp`]. The caller gives back the stamp `before`.
     ///
     /// This queue made `before` for the same timing. Other owners may still have it, and the device
-    /// may not have written it yet. [`Recycled::take_again`](crate::backend::Recycled::take_again)
-    /// returns it if it can be used again.
+    /// may not have written it yet.
+    /// [`Recycled::take_again`](crate::backend::kit::Recycled::take_again) returns it if it can be
+    /// used again.
     ///
     /// # Errors
     /// Same errors as [`Enqueue::stamp`].

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 #[allow(unused_imports, reason = "for links, also in the facade")]
 use crate::Error;
-use crate::backend::require_range;
+use crate::backend::kit::require_range;
 use crate::{Result, error::Object};
 
 /// A range of words of this process. Cheap to clone.

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::backend::{ByEngine, Counter, Port, Recovered, SharedPort, Watch, Watcher};
+use crate::backend::kit::Counter;
+use crate::backend::{ByEngine, Port, Recovered, SharedPort, Watch, Watcher};
 use crate::memory::counter::Sleeper;
 use crate::{Error, Result};
 

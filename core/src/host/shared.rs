@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::backend::{Attachment, Counter, Device as _, Sharing};
+use crate::backend::kit::Counter;
+use crate::backend::{Attachment, Device as _, Sharing};
 use crate::host::counter_port::CounterPort;
 use crate::host::device::Device;
 use crate::port::attachment::Nature;

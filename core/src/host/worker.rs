@@ -5,9 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    self, Batch, Enqueue, Flush, InvariantLifetime, Keep, Recycled, ToWrite, Waker,
-};
+use crate::backend::kit::Recycled;
+use crate::backend::{self, Batch, Enqueue, Flush, InvariantLifetime, Keep, ToWrite, Waker};
 use crate::base::exiting::{is_exiting, stop_for_good};
 use crate::base::sync::spawn;
 use crate::host::Device;

@@ -12,7 +12,7 @@ use crate::base::error::{Error, Object, Result};
 ///
 /// ```compile_fail,E0423
 /// # extern crate syncline_core as syncline;
-/// use syncline::backend::{ByEngine, Port};
+/// use syncline_core::backend::{ByEngine, Port};
 /// fn signal(port: &dyn Port) {
 ///     let _ = port.signal(1, ByEngine(port));
 /// }
@@ -22,7 +22,7 @@ use crate::base::error::{Error, Object, Result};
 /// # extern crate syncline_core as syncline;
 /// use std::sync::Mutex;
 /// use syncline::Result;
-/// use syncline::backend::{ByEngine, Port};
+/// use syncline_core::backend::{ByEngine, Port};
 /// struct Keeps(Mutex<Option<ByEngine<'static>>>);
 /// impl Port for Keeps {
 ///     fn poll(&self) -> Result<Option<u64>> {

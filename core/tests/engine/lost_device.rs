@@ -27,8 +27,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
+use syncline_core::backend::kit::Counter;
 use syncline_core::backend::{
-    Attachment, ByEngine, Counter, Port, Recovered, SharedPort, SubmissionQueue, Watch, Watcher,
+    Attachment, ByEngine, Port, Recovered, SharedPort, SubmissionQueue, Watch, Watcher,
 };
 use syncline_core::internal::Page;
 use syncline_core::{Error, Result, Timeline, error::Object, host, info::DeviceId};

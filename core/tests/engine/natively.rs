@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use crate::script::{Made, Script, Scripted, scripted};
 use crate::words::{Of, Word, Words};
 use rstest::rstest;
-use syncline_core::backend::{Attachment, Counter, Flush, Waker};
+use syncline_core::backend::kit::Counter;
+use syncline_core::backend::{Attachment, Flush, Waker};
 use syncline_core::internal::{RecoveryMode, WeakTimeline};
 use syncline_core::{Error, Timeline, host, info::DeviceId};
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::script::{Made, Script, Scripted, Time, scripted};
 use crate::words::Of;
 use rstest::rstest;
+use syncline_core::backend::kit::must_defer_free;
 use syncline_core::backend::{
-    Attachment, Batch, ByEngine, Device as _, Flush, Keep, Port, Queue as _, SubmissionQueue,
-    Waker, must_defer_free,
+    Attachment, Batch, ByEngine, Device as _, Flush, Keep, Port, Queue as _, SubmissionQueue, Waker,
 };
 use syncline_core::host::{self, Device};
 use syncline_core::{Error, QueueKind, Result, Timeline, error::Object, info::DeviceId};

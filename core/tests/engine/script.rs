@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use syncline_core::backend::kit::InFlightBudget;
 use syncline_core::backend::{
-    Batch, Enqueue, Flush, InFlightBudget, Keep, Stamp, SubmissionQueue, Timing, ToWrite, Waker,
+    Batch, Enqueue, Flush, Keep, Stamp, SubmissionQueue, Timing, ToWrite, Waker,
 };
 use syncline_core::{Error, Result, error::Object};
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Queue as _, RunsInProcess, TeardownGuard};
+use syncline_core::backend::kit::{RunsInProcess, TeardownGuard};
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::internal::{DroppedByMaker, MakerProcess};
 use syncline_core::{QueueKind, host};
 

@@ -11,7 +11,8 @@ use crate::script::{Made, Script, Scripted, scripted};
 use crate::words::{Of, Word, Words};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline_core::backend::{Batch, Device as _, Keep, StandbyThread};
+use syncline_core::backend::kit::StandbyThread;
+use syncline_core::backend::{Batch, Device as _, Keep};
 use syncline_core::{
     Error, QueueKind, Result, Timeline, WaitMode, error::Object, host, info::DeviceId,
 };

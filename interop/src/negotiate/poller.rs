@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(doc)]
 use syncline_core::Error;
-use syncline_core::backend::{Condvar, Mutex, StandbyThread};
+use syncline_core::backend::kit::{Condvar, Mutex, StandbyThread};
 use syncline_core::internal::MakerProcess;
 use syncline_core::{Result, error::Object};
 

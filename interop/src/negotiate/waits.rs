@@ -16,7 +16,8 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use syncline_core::backend::{Device as _, Mutex, Queue as _, get_or_make};
+use syncline_core::backend::kit::{Mutex, get_or_make};
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_core::error::PeerLoss;
 use syncline_core::internal::WeakTimeline;
 use syncline_core::{

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use syncline_core::backend::MutexGuard;
+use syncline_core::backend::kit::MutexGuard;
 use syncline_core::{Error, Result};
 
 use super::connection::naming_lost;

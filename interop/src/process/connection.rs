@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use smallvec::{SmallVec, smallvec};
-use syncline_core::backend::{Condvar, Mutex, MutexGuard};
+use syncline_core::backend::kit::{Condvar, Mutex, MutexGuard};
 use syncline_core::internal::{MakerProcess, lost_devices};
 use syncline_core::{
     Error, Result,

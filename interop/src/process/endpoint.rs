@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::internal::DroppedByMaker;
 use syncline_core::{Error, Result, error::Object, handle::Rejected};
 

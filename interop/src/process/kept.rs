@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
-use syncline_core::backend::{Mutex, TeardownGuard};
+use syncline_core::backend::kit::{Mutex, TeardownGuard};
 use syncline_core::{Error, Result, error::Object};
 
 use super::guard::POLL_RETRY;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use syncline_core::KeptPoint;
-use syncline_core::backend::Mutex;
+use syncline_core::backend::kit::Mutex;
 use syncline_core::internal::WeakTimeline;
 
 /// The number of an object in messages. Each side of an endpoint numbers its own objects.

@@ -1,7 +1,7 @@
 //! Counters alone: the ports of a timeline, without the engine that knows its own signals.
 
-use syncline::backend::Attachment;
 use syncline::{Error, Timeline};
+use syncline_core::backend::Attachment;
 
 use crate::case::{Verdict, cases, check, check_eq, check_error};
 use crate::{Subject, World};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline::backend::{Attachment, ByEngine, Port, Watch, Watcher};
 use syncline::{Result, info::DeviceId};
+use syncline_core::backend::{Attachment, ByEngine, Port, Watch, Watcher};
 
 use crate::user::Timeline;
 use crate::{Subject, World};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use syncline::backend::{Held, Queue as _};
+use syncline::Held;
+use syncline::backend::Queue as _;
 use syncline::{Result, Signal, error::Object};
 
 use super::timeline::library;
@@ -198,10 +199,10 @@ impl<S: Subject> fmt::Debug for Queue<S> {
     }
 }
 
-/// [`syncline::backend::Submitted`].
+/// [`syncline::Submitted`].
 pub struct Submitted<'q, S> {
     on: &'q S,
-    library: syncline::backend::Submitted<'q>,
+    library: syncline::Submitted<'q>,
 }
 
 impl<S> Clone for Submitted<'_, S> {
@@ -213,21 +214,21 @@ impl<S> Clone for Submitted<'_, S> {
 impl<S> Copy for Submitted<'_, S> {}
 
 impl<'q, S: Subject> Submitted<'q, S> {
-    pub(super) const fn new(on: &'q S, library: syncline::backend::Submitted<'q>) -> Self {
+    pub(super) const fn new(on: &'q S, library: syncline::Submitted<'q>) -> Self {
         Self { on, library }
     }
 
-    /// [`syncline::backend::Submitted::end`].
+    /// [`syncline::Submitted::end`].
     pub const fn end(self) -> Point<'q, S> {
         Point::new(self.on, self.library.end())
     }
 
-    /// [`syncline::backend::Submitted::wait_submitted`].
+    /// [`syncline::Submitted::wait_submitted`].
     pub fn wait_submitted(self, timeout: Duration) -> Result<()> {
         self.on.wait_submitted(self.library, timeout)
     }
 
-    /// [`syncline::backend::Submitted::is_held`].
+    /// [`syncline::Submitted::is_held`].
     #[must_use]
     pub fn is_held(self) -> bool {
         self.on.is_held(self.library)

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use syncline::backend::{Attachment, Device as _};
 use syncline::{
     Error, QueueKind, Result,
     error::Object,
     info::{DeviceId, Info},
 };
+use syncline_core::backend::{Attachment, Device as _};
 
 use super::{Clock, Fence, Point, Queue, Stall, Timeline};
 use crate::case::Stop;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_core::backend::{ByEngine, Counter, Device as _, Port, Queue as _, Recovered};
+use syncline_core::backend::kit::Counter;
+use syncline_core::backend::{ByEngine, Device as _, Port, Queue as _, Recovered};
 use syncline_core::internal::RecoveryMode;
 use syncline_core::{Error, QueueKind, Timeline, host, info::DeviceId};
 

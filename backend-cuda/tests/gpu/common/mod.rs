@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use libtest_mimic::{Completion, Trial};
-use syncline_core::backend::{Device as _, Mutex, MutexGuard};
+use syncline_core::backend::Device as _;
+use syncline_core::backend::kit::{Mutex, MutexGuard};
 use syncline_core::{Error, Result, info::BackendKind};
 use syncline_cuda::{Device, Driver};
 

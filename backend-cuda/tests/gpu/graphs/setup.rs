@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use syncline_core::QueueKind;
-use syncline_core::backend::{Device as _, MutexGuard, Queue as _};
+use syncline_core::backend::kit::MutexGuard;
+use syncline_core::backend::{Device as _, Queue as _};
 use syncline_cuda::{Buffer, Device, Queue, Recorder, sys};
 
 use crate::common::{LIMIT, alone, open};

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use syncline_core::backend::{Mutex, MutexGuard, Queue as _};
+use syncline_core::backend::Queue as _;
+use syncline_core::backend::kit::{Mutex, MutexGuard};
 use syncline_vulkan::ash::vk;
 use syncline_vulkan::{Buffer, Candidate, Device, Instance, InstanceOptions, Queue, Recorder};
 

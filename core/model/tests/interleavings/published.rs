@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use loom::thread;
-use syncline_model::backend::{Counter, Device as _};
+use syncline_model::backend::Device as _;
+use syncline_model::backend::kit::Counter;
 use syncline_model::internal::Page;
 use syncline_model::{Error, Timeline, host, info::DeviceId};
 

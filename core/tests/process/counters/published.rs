@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-use syncline_core::backend::{Attachment, ByEngine, Counter, Port};
+use syncline_core::backend::kit::Counter;
+use syncline_core::backend::{Attachment, ByEngine, Port};
 use syncline_core::internal::{Page, RecoveryMode};
 use syncline_core::{Error, Result, error::Object, info::DeviceId};
 

@@ -70,7 +70,7 @@ fn files() -> Vec<PathBuf> {
 pub(crate) fn write_package(packages: &Path) -> String {
     let mut manifest = String::from(
         "[package]\nname = \"types\"\nedition.workspace = true\nautobins = false\n\n\
-         [dependencies]\nsyncline = { workspace = true, features = [\"cuda\", \"vulkan\"] }\n",
+         [dependencies]\nsyncline-core.workspace = true\nsyncline = { workspace = true, features = [\"cuda\", \"vulkan\"] }\n",
     );
     for file in files() {
         let name = file.file_stem().expect("a name");

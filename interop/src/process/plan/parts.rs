@@ -7,7 +7,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use syncline_core::backend::{Attachment, Attachments, Counter, Device as _};
+use syncline_core::backend::kit::Counter;
+use syncline_core::backend::{Attachment, Attachments, Device as _};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use syncline_core::handle::{BinaryFd, TimelineFd};
 use syncline_core::internal::{Page, SharedTimes};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use syncline_core::SignalOnly;
-use syncline_core::backend::Counter;
+use syncline_core::backend::kit::Counter;
 use syncline_core::internal::{RecoveryMode, WeakTimeline};
 use syncline_core::{
     Error, KeptPoint, Point, Result, Signal, Timeline,

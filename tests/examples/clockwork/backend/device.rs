@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use syncline::backend::{
-    self, Attachment, Backend, ByEngine, Candidate, EngineQueue, Home, Identity, Sharing, Watch,
-    Watcher,
-};
 use syncline::clock::Clock;
 use syncline::{
     Error, QueueKind, Result,
     error::Object,
     handle::HandleKind,
     info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily, Uuid},
+};
+use syncline_core::backend::{
+    self, Attachment, Backend, ByEngine, Candidate, EngineQueue, Home, Identity, Sharing, Watch,
+    Watcher,
 };
 
 use super::clock::Ticks;

@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use syncline::backend::{
-    self, Batch, Enqueue, Flush, InFlightBudget, InvariantLifetime, Keep, NativePoint, Timing,
-    ToWrite, Waker,
-};
 use syncline::{Error, Result, error::Object};
+use syncline_core::backend::kit::InFlightBudget;
+use syncline_core::backend::{
+    self, Batch, Enqueue, Flush, InvariantLifetime, Keep, NativePoint, Timing, ToWrite, Waker,
+};
 
 use super::clock::time;
 use super::device::{Device, Port};

@@ -8,12 +8,12 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use syncline::backend::{Attachment, Device as _, Sharing};
 use syncline::{
     Error, Result,
     error::Object,
     handle::{Origin, Rejected, TimelineFd},
 };
+use syncline_core::backend::{Attachment, Device as _, Sharing};
 
 use super::Device;
 

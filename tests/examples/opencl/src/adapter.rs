@@ -12,8 +12,9 @@ use cl3::error_codes::{CL_DEVICE_NOT_FOUND, error_text};
 use cl3::info_type::InfoType;
 use cl3::platform::get_platform_ids;
 use cl3::types::cl_device_info;
-use syncline::backend::{Candidate, TeardownGuard};
-use syncline::{
+use syncline_core::backend::Candidate;
+use syncline_core::backend::kit::TeardownGuard;
+use syncline_core::{
     Error, QueueKind, Result,
     error::Object,
     info::{BackendKind, Capabilities, Info, QueueFamily, Uuid},

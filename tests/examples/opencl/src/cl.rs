@@ -30,8 +30,8 @@ use cl3::program::{
 use cl3::types::{
     CL_TRUE, cl_command_queue, cl_context, cl_device_id, cl_event, cl_int, cl_kernel, cl_mem,
 };
-use syncline::backend::{TeardownGuard, must_defer_free, size_refused};
-use syncline::{Error, Result, error::Object};
+use syncline_core::backend::kit::{TeardownGuard, must_defer_free, size_refused};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::adapter::BACKEND;
 use crate::device::News;

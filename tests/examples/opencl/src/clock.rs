@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline::clock::{Effort, Sample, Sampler};
-use syncline::{Error, Result, error::Object, info::Uuid};
+use syncline_core::clock::{Effort, Sample, Sampler};
+use syncline_core::{Error, Result, error::Object, info::Uuid};
 
 use crate::cl::{CommandQueue, Context};
 

@@ -8,11 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use cl3::types::cl_context;
-use syncline::backend::{
-    self, Attachment, Backend, ByEngine, EngineQueue, Home, Identity, Watch, Watcher, get_or_make,
+use syncline_core::backend::kit::get_or_make;
+use syncline_core::backend::{
+    self, Attachment, Backend, ByEngine, EngineQueue, Home, Identity, Watch, Watcher,
 };
-use syncline::clock::Clock;
-use syncline::{
+use syncline_core::clock::Clock;
+use syncline_core::{
     Error, QueueKind, Result,
     error::Object,
     info::{DeviceId, Info, Pooled},

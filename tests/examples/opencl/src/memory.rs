@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cl3::types::cl_mem;
-use syncline::Result;
+use syncline_core::Result;
 
 use crate::cl::{Context, Event, Memory};
 use crate::device::Device;

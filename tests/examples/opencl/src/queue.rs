@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cl3::types::cl_command_queue;
-use syncline::backend::{
-    self, Batch, Enqueue, Flush, InvariantLifetime, Keep, RunsInProcess, TeardownGuard, Timing,
-    ToWrite, Waker,
+use syncline_core::backend::kit::{RunsInProcess, TeardownGuard};
+use syncline_core::backend::{
+    self, Batch, Enqueue, Flush, InvariantLifetime, Keep, Timing, ToWrite, Waker,
 };
-use syncline::{Error, Result, error::Object};
+use syncline_core::{Error, Result, error::Object};
 
 use crate::cl::{Arg, CommandQueue, Event, Kernel};
 use crate::device::{Device, port};
@@ -119,7 +119,7 @@ impl Channel {
             commands: CommandQueue::new(device.context())?,
             last: Mutex::default(),
         });
-        if syncline::backend::Device::info(device).software {
+        if syncline_core::backend::Device::info(device).software {
             let weak = Arc::downgrade(&queue);
             TeardownGuard::register_queue(weak);
         }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use syncline::backend::{Candidate as _, Device as _, EngineQueue, Queue as _};
-use syncline::{Error, QueueKind, Result, Timeline};
+use syncline_core::backend::{Candidate as _, Device as _, EngineQueue, Queue as _};
+use syncline_core::{Error, QueueKind, Result, Timeline};
 
 use crate::cl::Event;
 use crate::{Adapter, Arg, Device, Recorder};

@@ -1,7 +1,7 @@
 //! M1, F5: times on a clock, written on the queue and read without blocking. Also refusals.
 
 use syncline::Error;
-use syncline::backend::Timing;
+use syncline_core::backend::Timing;
 
 use super::{queue, sides};
 use crate::case::{Verdict, cases, check, check_eq, check_error};

@@ -3,11 +3,11 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use syncline::backend::{Attachments, Device as _};
 use syncline::{
     Error, Timeline,
     handle::{CounterFd, Rejected},
 };
+use syncline_core::backend::{Attachments, Device as _};
 
 use super::parts::{
     ANNOUNCED, Exported, FAILED, Hostile, REACHED, RECORD, exported, import, sides, view,

@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 
-use syncline::backend::{Attachments, Device as _};
 use syncline::{
     Device, Error, Point, Timeline,
     handle::{CounterFd, HandleKind, Rejected},
     host,
 };
+use syncline_core::backend::{Attachments, Device as _};
 
 use crate::case::{Stop, Verdict};
 use crate::workload::Equipped;

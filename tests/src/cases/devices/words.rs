@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cudarc::driver::sys;
+use syncline::ErrorKind;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::cuda::{Buffer, Device, Function, Queue, Recorder, Word};
-use syncline::error::ErrorKind;
 use syncline::{Error, Point, QueueKind, Timeline};
 
 use super::adopted::corrupted;

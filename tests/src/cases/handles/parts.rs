@@ -4,13 +4,13 @@
 
 use std::os::fd::RawFd;
 
-use syncline::backend::{Attachment, Attachments, Device as _};
 use syncline::{
     Device, Error, Timeline,
     handle::{HandleKind, Origin, Rejected, TimelineFd},
     info::{Info, Uuid},
     vulkan,
 };
+use syncline_core::backend::{Attachment, Attachments, Device as _};
 
 use crate::World;
 use crate::case::{Stop, Verdict, check};

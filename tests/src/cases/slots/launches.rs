@@ -248,10 +248,14 @@ fn spoil(
     value: u64,
 ) -> Verdict {
     let device = world.left.id();
-    if line.library().port::<cuda::CounterPort>(device).is_some() {
+    if line
+        .library()
+        .port::<syncline_cuda::CounterPort>(device)
+        .is_some()
+    {
         return Stop::skip("the parameters of words differ between versions of cudarc");
     }
-    let Some(port) = line.library().port::<cuda::ExternalPort>(device) else {
+    let Some(port) = line.library().port::<syncline_cuda::ExternalPort>(device) else {
         let mut event = std::ptr::null_mut();
         // SAFETY: writes one event, which stays. The node is the graph's.
         unsafe {

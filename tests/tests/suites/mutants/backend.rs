@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use syncline::backend::Watcher;
-use syncline::backend::{
-    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Home, Identity,
-    InFlightBudget, Keep, NativePoint, Timing, ToWrite, Waker, Watch,
-};
 use syncline::clock::{Clock, Sample, Sampler};
 use syncline::{
     Error, QueueKind, Result,
     error::Object,
     info::{DeviceId, Info},
+};
+use syncline_core::backend::Watcher;
+use syncline_core::backend::kit::InFlightBudget;
+use syncline_core::backend::{
+    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Home, Identity, Keep,
+    NativePoint, Timing, ToWrite, Waker, Watch,
 };
 
 use super::bugs::Bug;

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline::backend::{ByEngine, Device as _, Held, Port, Queue as _, Submitted};
 use syncline::clock::{Axis, Clock, Elapsed, Estimate, Time};
 use syncline::{
     Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
@@ -16,7 +15,9 @@ use syncline::{
     handle::Rejected,
     wait::{Blockers, Notification},
 };
+use syncline::{Held, Submitted};
 use syncline_conformance::{Subject, Waiting};
+use syncline_core::backend::{ByEngine, Device as _, Port, Queue as _};
 
 use super::backend::{PlantedDevice, PlantedQueue};
 use super::bugs::Bug;

@@ -1,6 +1,6 @@
 //! A device whose queues have the driver's half of another backend, with positions of its own.
 
-use syncline::backend::{Attachment, Home};
+use syncline_core::backend::{Attachment, Home};
 use syncline::{Result, vulkan};
 
 struct Lying(vulkan::Device);

@@ -1,6 +1,6 @@
 //! Two queues over one driver's half, and so over one own timeline.
 
-use syncline::backend::{Backend, EngineQueue};
+use syncline_core::backend::{Backend, EngineQueue};
 use syncline::error::Object;
 use syncline::{QueueKind, Result, vulkan};
 

@@ -1,6 +1,6 @@
 //! A queue whose own timeline the application signals. The kept buffers were freed too early.
 
-use syncline::backend::{Backend, Device as _, EngineQueue};
+use syncline_core::backend::{Backend, Device as _, EngineQueue};
 use syncline::error::Object;
 use syncline::{QueueKind, Result, vulkan};
 

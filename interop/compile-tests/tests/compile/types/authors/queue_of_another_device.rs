@@ -1,6 +1,6 @@
 //! A driver's half that states another backend's device. It got the ports of that device.
 
-use syncline::backend::{Batch, Enqueue, Flush, Keep, NoStamp, Waker};
+use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, Waker};
 use syncline::{Result, vulkan};
 
 struct Impostor(vulkan::Device);

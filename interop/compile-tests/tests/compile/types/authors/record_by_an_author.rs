@@ -1,6 +1,6 @@
 //! An author's `Enqueue` that forwards to another backend's. It passed a `Keep` of its own.
 
-use syncline::backend::{Attachment, Batch, Enqueue, Flush, Home, Keep, Waker};
+use syncline_core::backend::{Attachment, Batch, Enqueue, Flush, Home, Keep, Waker};
 use syncline::{Result, vulkan};
 
 type Feed = <vulkan::Device as Home>::Enqueue;

@@ -1,6 +1,6 @@
 //! A signal that the engine makes later, and that an author shows as made.
 
-use syncline::backend::Relayed;
+use syncline_core::backend::Relayed;
 
 fn made_early(relayed: &[Relayed]) {
     for signal in relayed {

@@ -1,6 +1,6 @@
 //! A device that exports a counter which another timeline has, too.
 
-use syncline::backend::{Attachment, Sharing};
+use syncline_core::backend::{Attachment, Sharing};
 use syncline::error::Object;
 use syncline::handle::TimelineFd;
 use syncline::{Result, vulkan};

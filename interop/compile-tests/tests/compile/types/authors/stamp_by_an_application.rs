@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline::backend::{Enqueue, Home, Queue as _};
+use syncline_core::backend::{Enqueue, Home, Queue as _};
 use syncline::{Result, vulkan};
 
 type Feed = <vulkan::Device as Home>::Enqueue;
