@@ -99,14 +99,6 @@ pub mod handle {
     };
     pub use crate::memory::counter::CounterFd;
     pub use crate::memory::{SharedWords, WordsFd};
-
-    /// Handles of Windows. No backend imports or exports them yet: each call returns an error.
-    pub mod windows {
-        pub use crate::base::handle::{
-            BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, TimelineWin32, TimelineWin32Kmt,
-            WindowsHandle,
-        };
-    }
 }
 
 /// What an image is like that devices share (X9).

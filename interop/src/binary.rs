@@ -36,7 +36,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot export binary semaphores as such handles. Only
-    /// Vulkan devices export binary semaphores, and none exports Windows handles. A driver error.
+    /// Vulkan devices export binary semaphores. A driver error.
     pub fn exportable_binary(&self, label: &str, kind: HandleKind) -> Result<BinarySemaphore> {
         match self {
             #[cfg(feature = "vulkan")]
@@ -46,10 +46,8 @@ impl Device {
             _ => {
                 let _ = label;
                 let asked = format!("make a binary semaphore for export as {kind}");
-                let reason = kind.no_platform();
-                let reason =
-                    reason.unwrap_or_else(|| "Vulkan devices export binary semaphores".into());
-                Err(Error::unsupported(self.object(), &asked, &reason))
+                let reason = "Vulkan devices export binary semaphores";
+                Err(Error::unsupported(self.object(), asked, reason))
             }
         }
     }

@@ -1,12 +1,10 @@
-//! Imports of objects of other APIs: descriptors as fences, and Windows handles, which are refused.
+//! Imports of objects of other APIs: descriptors as fences.
 
-use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 
 use syncline_core::backend::Device as _;
 use syncline_core::{
     Error, Fence, Result,
-    handle::windows::WindowsHandle,
     handle::{Rejected, SyncFd},
 };
 
@@ -61,20 +59,6 @@ impl Device {
                     IMPORT_ON_HOST,
                 ),
             }),
-        }
-    }
-
-    /// Refuses any Windows handle, because no device can import it on this platform.
-    ///
-    /// # Errors
-    /// Always [`Error::Unsupported`], with the handle. There is no driver call.
-    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        match self {
-            Self::Host(device) => device.import_windows(handle),
-            #[cfg(feature = "cuda")]
-            Self::Cuda(device) => device.import_windows(handle),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(device) => device.import_windows(handle),
         }
     }
 }

@@ -225,10 +225,7 @@ mod tests {
 
     use std::os::fd::{AsFd, AsRawFd};
 
-    use syncline_core::{
-        handle::windows::{BinaryWin32, D3d12FenceHandle, WindowsHandle},
-        handle::{Origin, TimelineFd},
-    };
+    use syncline_core::handle::{Origin, TimelineFd};
 
     use super::*;
     use crate::driver::emulated::{device, external_calls, timeline_fd};
@@ -262,23 +259,5 @@ mod tests {
         assert!(handle.fd().is_none());
         assert_eq!(semaphore.payload(), Payload::Permanent);
         assert!(external_calls().is_empty());
-    }
-
-    #[test]
-    fn handles_of_windows_come_back() {
-        fn refused<H: WindowsHandle>(device: &Device, handle: H) {
-            let raw = handle.raw();
-            let Err(Rejected { handle, error }) = device.import_windows(handle);
-            is_unsupported(&error, device.object());
-            assert!(error.to_string().contains(H::KIND.name()), "{error}");
-            assert_eq!(handle.raw(), raw);
-        }
-        let device = device();
-        let origin = || Origin::of(device.info());
-        // SAFETY: never used as handles.
-        unsafe {
-            refused(&device, BinaryWin32::from_raw(7, origin()));
-            refused(&device, D3d12FenceHandle::from_raw(8, origin()));
-        }
     }
 }

@@ -1,15 +1,12 @@
 //! Imports of timeline semaphores of other APIs.
 #![allow(unsafe_code, reason = "callers vouch for the values of an import")]
 
-use std::convert::Infallible;
-
 #[allow(unused_imports, reason = "for links, also in the facade")]
 use syncline_core::Error;
 use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{
     Result,
     error::Object,
-    handle::windows::WindowsHandle,
     handle::{CounterFd, HandleKind, Rejected, TimelineFd},
 };
 
@@ -83,14 +80,6 @@ impl Device {
             self.object(),
             self.plain_events(),
         ))
-    }
-
-    /// Rejects any Windows handle, because the driver imports none on this platform.
-    ///
-    /// # Errors
-    /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
-    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        handle.refuse(self.object())
     }
 }
 

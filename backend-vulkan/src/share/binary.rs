@@ -53,17 +53,15 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unsupported`] with the reason, if the device exports no binary semaphores as such
-    /// handles. The driver may not export them, the kind may be of Windows, or its handles may hold
-    /// no binary semaphore. A driver error.
+    /// handles. The driver may not export them, or such handles hold no binary semaphore. A driver
+    /// error.
     pub fn exportable_binary(&self, label: &str, kind: HandleKind) -> Result<BinarySemaphore> {
         let asked = format!("make a binary semaphore for export as {kind}");
         let handle = match kind {
             HandleKind::BinaryOpaqueFd => vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD,
             HandleKind::SyncFd => vk::ExternalSemaphoreHandleTypeFlags::SYNC_FD,
-            other => {
-                let reason = other.no_platform();
-                let reason =
-                    reason.unwrap_or_else(|| "such handles hold no binary semaphore".into());
+            _ => {
+                let reason = "such handles hold no binary semaphore";
                 return Err(Error::unsupported(self.object(), asked, reason));
             }
         };

@@ -6,7 +6,6 @@
     reason = "talks to the driver, and owns descriptors from it"
 )]
 
-use std::convert::Infallible;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -16,7 +15,6 @@ use syncline_core::backend::{Attachment, Sharing};
 use syncline_core::{
     Error, Result,
     error::Object,
-    handle::windows::WindowsHandle,
     handle::{HandleKind, Origin, Rejected, TimelineFd},
 };
 
@@ -141,14 +139,6 @@ impl Device {
     ) -> Result<ImportFd<'h>> {
         ImportFd::duplicate(handle)
             .map_err(|error| Error::import(self.object(), what(), error.to_string()))
-    }
-
-    /// Rejects any Windows handle, because the drivers import none on this platform.
-    ///
-    /// # Errors
-    /// Always returns the handle and [`Error::Unsupported`] with the reason, without a driver call.
-    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        handle.refuse(self.object())
     }
 
     pub(crate) fn require_kind(

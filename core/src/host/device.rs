@@ -1,6 +1,5 @@
 //! The host as a device, and its queues.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +17,7 @@ use crate::port::attachment::Nature;
 use crate::{
     QueueKind, Result,
     error::Object,
-    handle::windows::WindowsHandle,
-    handle::{HandleKind, Rejected},
+    handle::HandleKind,
     info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily},
 };
 
@@ -197,16 +195,6 @@ impl Backend for Device {
 
     fn sharing(&self) -> Option<&dyn Sharing> {
         Some(self)
-    }
-}
-
-impl Device {
-    /// Refuses any handle of Windows. Worker threads cannot wait for it.
-    ///
-    /// # Errors
-    /// Always: the handle, and [`Error::Unsupported`](crate::Error::Unsupported).
-    pub fn import_windows<H: WindowsHandle>(&self, handle: H) -> Result<Infallible, Rejected<H>> {
-        handle.refuse(&self.0.object)
     }
 }
 

@@ -19,6 +19,11 @@ const MERGED: &[(&str, &str)] = &[
         "handle.many_exports_one_counter",
     ),
     ("handle.nothing_leaks", "handle.imports_by_the_thousands"),
+    // There are no such handles any more.
+    (
+        "handle.of_windows_is_refused",
+        "handle.tells_its_transference",
+    ),
     (
         "clocks.a_clock_that_never_settles_is_sampled",
         "clocks.sampled_in_bounded_time",

@@ -56,22 +56,6 @@ kinds! {
         ///
         /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT`
         SyncFd = "sync-fd",
-        /// An NT handle of Windows holding a timeline semaphore.
-        ///
-        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT`
-        TimelineOpaqueWin32 = "timeline-opaque-win32",
-        /// An NT handle of Windows holding a binary semaphore.
-        BinaryOpaqueWin32 = "binary-opaque-win32",
-        /// A global share handle of Windows holding a timeline semaphore.
-        ///
-        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT_BIT`
-        TimelineOpaqueWin32Kmt = "timeline-opaque-win32-kmt",
-        /// A global share handle of Windows holding a binary semaphore.
-        BinaryOpaqueWin32Kmt = "binary-opaque-win32-kmt",
-        /// An NT handle of Windows holding a fence of Direct3D 12.
-        ///
-        /// `VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE_BIT`
-        D3d12Fence = "d3d12-fence",
     }
 }
 
@@ -81,14 +65,7 @@ impl HandleKind {
     pub const fn is_opaque(self) -> bool {
         match self {
             Self::CounterMemfd | Self::WordsMemfd | Self::PollableFd | Self::SyncFd => false,
-            Self::TimelineOpaqueFd
-            | Self::BinaryOpaqueFd
-            | Self::MemoryOpaqueFd
-            | Self::TimelineOpaqueWin32
-            | Self::BinaryOpaqueWin32
-            | Self::TimelineOpaqueWin32Kmt
-            | Self::BinaryOpaqueWin32Kmt
-            | Self::D3d12Fence => true,
+            Self::TimelineOpaqueFd | Self::BinaryOpaqueFd | Self::MemoryOpaqueFd => true,
         }
     }
 }
@@ -98,13 +75,8 @@ impl HandleKind {
     #[must_use]
     pub const fn carries(self) -> &'static str {
         match self {
-            Self::TimelineOpaqueFd
-            | Self::TimelineOpaqueWin32
-            | Self::TimelineOpaqueWin32Kmt
-            | Self::D3d12Fence => "timelines",
-            Self::BinaryOpaqueFd | Self::BinaryOpaqueWin32 | Self::BinaryOpaqueWin32Kmt => {
-                "binary semaphores"
-            }
+            Self::TimelineOpaqueFd => "timelines",
+            Self::BinaryOpaqueFd => "binary semaphores",
             Self::MemoryOpaqueFd => "memory",
             Self::CounterMemfd => "counters",
             Self::WordsMemfd => "words",
@@ -163,31 +135,7 @@ impl HandleKind {
             | Self::MemoryOpaqueFd
             | Self::CounterMemfd
             | Self::WordsMemfd
-            | Self::PollableFd
-            | Self::TimelineOpaqueWin32
-            | Self::BinaryOpaqueWin32
-            | Self::TimelineOpaqueWin32Kmt
-            | Self::BinaryOpaqueWin32Kmt
-            | Self::D3d12Fence => Transference::Reference,
-        }
-    }
-
-    /// True if such handles exist only on Windows. Elsewhere every device refuses them.
-    #[must_use]
-    pub const fn is_of_windows(self) -> bool {
-        match self {
-            Self::TimelineOpaqueWin32
-            | Self::BinaryOpaqueWin32
-            | Self::TimelineOpaqueWin32Kmt
-            | Self::BinaryOpaqueWin32Kmt
-            | Self::D3d12Fence => true,
-            Self::TimelineOpaqueFd
-            | Self::BinaryOpaqueFd
-            | Self::MemoryOpaqueFd
-            | Self::CounterMemfd
-            | Self::WordsMemfd
-            | Self::PollableFd
-            | Self::SyncFd => false,
+            | Self::PollableFd => Transference::Reference,
         }
     }
 }

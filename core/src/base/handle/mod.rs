@@ -10,13 +10,9 @@ mod opaque_fd;
 mod origin;
 mod rejected;
 mod sync_fd;
-mod windows;
 
 pub use kind::{HandleKind, Payload, PayloadUse, Transference};
 pub use opaque_fd::{BinaryFd, MemoryContent, MemoryFd, MemoryInfo, TimelineFd};
 pub use origin::Origin;
 pub use rejected::Rejected;
 pub use sync_fd::SyncFd;
-pub use windows::{
-    BinaryWin32, BinaryWin32Kmt, D3d12FenceHandle, TimelineWin32, TimelineWin32Kmt, WindowsHandle,
-};

@@ -6,7 +6,6 @@ mod hostile;
 mod many;
 pub(super) mod parts;
 mod promises;
-mod windows;
 
 use crate::Case;
 use crate::workload::Equipped;
@@ -20,7 +19,6 @@ pub fn cases() -> Vec<Case<Equipped>> {
         many::cases(),
         hostile::cases(),
         promises::cases(),
-        windows::cases(),
     ];
     files.into_iter().flatten().collect()
 }

@@ -2,16 +2,17 @@
 
 use rustix::event::EventfdFlags;
 use syncline::backend::Device as _;
-use syncline::handle::{HandleKind, Rejected};
+use syncline::handle::{HandleKind, Rejected, Transference};
 use syncline::{Device, Error, host, vulkan};
 
 use super::parts::import;
 use crate::World;
-use crate::case::{Stop, Verdict, check, equipped_cases};
+use crate::case::{Stop, Verdict, check, check_eq, equipped_cases};
 use crate::workload::Equipped;
 
 equipped_cases! {
     "handle.promised_kinds_work": [D3 X5 E5] => promised;
+    "handle.tells_its_transference": [X3 D3] => transference;
 }
 
 fn promised(world: &World<Equipped>) -> Verdict {
@@ -149,4 +150,16 @@ type Taken = Result<(), Error>;
 
 fn error_of<T, H>(taken: Result<T, Rejected<H>>) -> Taken {
     taken.map(drop).map_err(|rejected| rejected.error)
+}
+
+/// Each exported or imported kind states its transference: by reference, except for sync files.
+fn transference(world: &World<Equipped>) -> Verdict {
+    for side in [&world.left, &world.right] {
+        let can = &side.info().capabilities;
+        for kind in can.exports.iter().chain(&can.imports) {
+            let copies = kind.transference() == Transference::Copy;
+            check_eq!(copies, (*kind == HandleKind::SyncFd));
+        }
+    }
+    Ok(())
 }
