@@ -55,7 +55,7 @@ pub use crate::port::{ByEngine, Port, Recovered, SharedPort, Stamp, Watch};
 pub use crate::queue::{SubmissionQueue, Traceable};
 pub use crate::timeline::point::{Completion, NativePoint, Relayed};
 
-/// Helpers of the engine that backends may use. No signature of this page has one.
+/// Helpers of the engine that a backend may use: locks, pools, guards and checks.
 pub mod kit {
     pub use crate::base::exiting::{RunsInProcess, TeardownGuard};
     pub use crate::base::run::must_defer_free;

@@ -15,7 +15,7 @@ use std::process::{self, ExitCode};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use clap::{Parser, value_parser};
+use clap::value_parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use syncline::{Device, Found, Inventory, Link, backend, connect, info::BackendKind};
@@ -45,14 +45,7 @@ const WINDOW_CONFLICTS: [&str; 8] = [
     "timeline",
 ];
 
-/// What `demo` has without arguments.
-#[derive(Parser)]
-struct Usual {
-    #[command(flatten)]
-    args: Args,
-}
-
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Args {
     /// Frames to make. By default 300, or 60 without a GPU. With --window there is no end by
     /// default
@@ -106,9 +99,10 @@ pub(crate) struct Args {
 impl Args {
     /// The arguments of the command without any: the last frame is written.
     pub(crate) fn with_picture() -> Self {
-        let mut usual = Usual::parse_from(["syncline"]).args;
-        usual.picture = true;
-        usual
+        Self {
+            picture: true,
+            ..Self::default()
+        }
     }
 
     /// How many frames to make.

@@ -35,7 +35,7 @@ pub(super) const RIGHT: &str = "right ";
 /// The beginning of the line of the first wrong frame.
 pub(super) const WRONG: &str = "wrong ";
 
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Options {
     /// Make the frames by two processes: this one draws and compares, and starts one that
     /// simulates

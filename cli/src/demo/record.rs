@@ -26,7 +26,7 @@ const ENOUGH: Duration = Duration::from_secs(2);
 /// Number of submissions in the picture: so few that each has room for its label.
 const DRAWN: usize = 24;
 
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Files {
     /// Trace the queues in a few more runs, and write the last as JSON for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json", conflicts_with = "no_sync")]

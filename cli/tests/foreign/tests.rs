@@ -374,7 +374,7 @@ fn it_simulates_and_the_host_draws() {
 fn a_wrong_frame_is_exit_code_1() {
     let (out, _) = ends(1, "forgets", &DEMO);
     assert!(
-        out.contains("verified   19 of 20 frames, 1 wrong\n"),
+        out.contains("verified   19 of 20 frames, 1 wrong, "),
         "{out}"
     );
 }
