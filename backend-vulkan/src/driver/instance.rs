@@ -238,7 +238,8 @@ impl Instance {
     /// Refuses the driver of a GPU in a forked child whose parent has made an instance.
     ///
     /// NVIDIA's driver makes no device there, also if the parent has listed its devices only
-    /// (`fork.` in `results/h200/probes.txt`). In one run of the suite, the parent's device was lost later.
+    /// (`fork.` in `results/h200/probes.txt`). In one run of the suite, the parent's device was
+    /// lost later.
     ///
     /// # Errors
     /// [`Error::MadeBeforeFork`].
