@@ -56,6 +56,7 @@
 //! |---|---|---|
 //! | `cuda` | yes | the module `cuda`, and CUDA in [`Device`], [`Queue`] and [`Recorder`] |
 //! | `vulkan` | yes | the module `vulkan`, and Vulkan in the same enums |
+//! | `gpu-allocator` | no | `vulkan::GpuAllocator`, a source of memory over the crate `gpu-allocator` |
 //! | `tracing` | no | events of submissions, waits and failures, for a subscriber of `tracing` |
 //!
 //! A build with a feature needs no driver. Drivers are opened at run time, and [`Inventory`] says
