@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use syncline::info::{BackendKind, Capabilities, DeviceId, Info, QueueFamily};
 use syncline::{Error, QueueKind, Result, connect, error::Object, host};
-use syncline_core::backend::{self, Attachment, Backend, Batch, ByEngine, Completion, EngineQueue};
-use syncline_core::backend::{
-    Device as _, Enqueue, Flush, Home, Identity, InvariantLifetime, Keep,
-};
+use syncline_core::backend::{self, Attachment, Batch, ByEngine, Completion, EngineQueue};
+use syncline_core::backend::{Device as _, Enqueue, Flush, Identity, InvariantLifetime, Keep};
 use syncline_core::backend::{NativePoint, NoStamp, Queue as _, Waker};
 
 /// Has the id, the name and the description.
 #[derive(Clone)]
 pub(crate) struct Device(Arc<(DeviceId, Object, Info)>);
 
-impl Home for Device {
+impl backend::Home for Device {
     type Enqueue = Channel;
 
     fn port(&self, initial: u64) -> Result<Attachment> {
@@ -27,7 +25,7 @@ impl Home for Device {
     }
 }
 
-impl Backend for Device {
+impl backend::Backend for Device {
     type Queue = EngineQueue<Channel>;
 
     fn identity(&self) -> Identity<'_> {

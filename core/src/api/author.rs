@@ -42,6 +42,9 @@ pub trait Candidate: fmt::Debug + Send + Sync + 'static {
 ///
 /// Handles are cheap to clone and usable from any thread. The required methods make it a
 /// [`Device`].
+///
+/// Implement it and [`Home`] by their paths, and import only [`Device`]: its methods `check`,
+/// `clock`, `trim`, `sharing` and `port` have the same names, so calls would be ambiguous (E0034).
 pub trait Backend: Home + Clone {
     /// Its queues: [`EngineQueueOf<Self>`](EngineQueueOf), or a type that contains one.
     type Queue: BackendQueue<Device = Self>;
