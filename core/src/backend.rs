@@ -47,6 +47,8 @@ pub use crate::driver::enqueue::{
     Batch, Enqueue, Flush, InvariantLifetime, NoStamp, ToWrite, Waker,
 };
 pub use crate::driver::home::Home;
+pub use crate::driver::in_flight::InFlightBudget;
+pub use crate::driver::in_use::Unused;
 pub use crate::driver::keep::Keep;
 pub use crate::fence::mark::NativeMark;
 pub use crate::port::attachment::{Attachment, Attachments};
@@ -55,7 +57,7 @@ pub use crate::port::{ByEngine, Port, Recovered, SharedPort, Stamp, Watch};
 pub use crate::queue::{SubmissionQueue, Traceable};
 pub use crate::timeline::point::{Completion, NativePoint, Relayed};
 
-/// Helpers of the engine that a backend may use: locks, pools, guards and checks.
+/// Helpers of the engine that a backend may use, and no trait names: locks, pools, guards, checks.
 pub mod kit {
     pub use crate::base::exiting::{RunsInProcess, TeardownGuard};
     pub use crate::base::run::must_defer_free;
@@ -63,8 +65,7 @@ pub mod kit {
     pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
     pub use crate::driver::gate::Gate;
     pub use crate::driver::import::{ImportFd, memory_refused};
-    pub use crate::driver::in_flight::InFlightBudget;
-    pub use crate::driver::in_use::{InUse, Unused};
+    pub use crate::driver::in_use::InUse;
     pub use crate::driver::once::get_or_make;
     pub use crate::driver::recycled::Recycled;
     pub use crate::memory::counter::Counter;

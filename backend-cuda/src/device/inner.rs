@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use syncline_core::backend::Watcher;
-use syncline_core::backend::kit::{InFlightBudget, Mutex};
+use syncline_core::backend::kit::Mutex;
+use syncline_core::backend::{InFlightBudget, Watcher};
 use syncline_core::clock::Clock;
 use syncline_core::{
     Result,

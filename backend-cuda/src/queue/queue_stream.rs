@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use syncline_core::backend::kit::{Recycled, Unused};
-use syncline_core::backend::{Keep, NativePoint, Timing};
+use syncline_core::backend::kit::Recycled;
+use syncline_core::backend::{Keep, NativePoint, Timing, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::context::{Bound, Owner};

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use syncline_core::backend::kit::{InFlightBudget, Unused};
 use syncline_core::backend::{
-    Attachment, Batch, EngineQueue, Enqueue, Flush, Home, Keep, SubmissionQueue, Timing, ToWrite,
-    Waker,
+    Attachment, Batch, EngineQueue, Enqueue, Flush, Home, InFlightBudget, Keep, SubmissionQueue,
+    Timing, ToWrite, Unused, Waker,
 };
 use syncline_core::{Error, Result, error::Object};
 

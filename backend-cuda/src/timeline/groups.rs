@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use syncline_core::Result;
-use syncline_core::backend::NativePoint;
-use syncline_core::backend::kit::{InUse, Unused};
+use syncline_core::backend::kit::InUse;
+use syncline_core::backend::{NativePoint, Unused};
 
 use crate::device::context::Context;
 use crate::device::event::Mark;

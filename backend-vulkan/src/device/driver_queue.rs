@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use ash::vk;
-use syncline_core::backend::kit::{Gate, InFlightBudget, Mutex};
-use syncline_core::backend::{Enqueue, SubmissionQueue, Waker};
+use syncline_core::backend::kit::{Gate, Mutex};
+use syncline_core::backend::{Enqueue, InFlightBudget, SubmissionQueue, Waker};
 use syncline_core::error::Object;
 use syncline_core::internal::MakerProcess;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ash::vk;
 use smallvec::SmallVec;
 use syncline_core::Result;
-use syncline_core::backend::NativePoint;
-use syncline_core::backend::kit::{InUse, Unused};
+use syncline_core::backend::kit::InUse;
+use syncline_core::backend::{NativePoint, Unused};
 
 use crate::queue::context::QueueContext;
 use crate::timeline::semaphore::Semaphore;

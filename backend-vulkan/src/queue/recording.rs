@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use smallvec::SmallVec;
-use syncline_core::backend::kit::Unused;
-use syncline_core::backend::{Batch, Keep, NativePoint};
+use syncline_core::backend::{Batch, Keep, NativePoint, Unused};
 use syncline_core::{Error, Result, error::Object};
 
 use crate::device::driver_queue::MAX_SUBMISSION;

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Weak};
 
 use ash::vk;
-use syncline_core::backend::kit::{InFlightBudget, Recycled, TeardownGuard, Unused};
+use syncline_core::backend::kit::{Recycled, TeardownGuard};
 use syncline_core::backend::{
-    Attachment, Batch, EngineQueue, Enqueue, Flush, Home, Keep, SubmissionQueue, Timing, ToWrite,
-    Waker,
+    Attachment, Batch, EngineQueue, Enqueue, Flush, Home, InFlightBudget, Keep, SubmissionQueue,
+    Timing, ToWrite, Unused, Waker,
 };
 use syncline_core::{Result, error::Object};
 

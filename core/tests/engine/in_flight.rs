@@ -12,8 +12,7 @@ use crate::script::{Made, Script, Scripted, scripted};
 use crate::until;
 use crate::words::{Of, Words};
 use rstest::rstest;
-use syncline_core::backend::kit::InFlightBudget;
-use syncline_core::backend::{Batch, Device as _, Keep, SubmissionQueue};
+use syncline_core::backend::{Batch, Device as _, InFlightBudget, Keep, SubmissionQueue};
 use syncline_core::{
     Error, Result, host,
     info::DeviceId,

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use syncline_core::backend::kit::InFlightBudget;
 use syncline_core::backend::{
-    Batch, Enqueue, Flush, Keep, Stamp, SubmissionQueue, Timing, ToWrite, Waker,
+    Batch, Enqueue, Flush, InFlightBudget, Keep, Stamp, SubmissionQueue, Timing, ToWrite, Waker,
 };
 use syncline_core::{Error, Result, error::Object};
 

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::words::{Of, Words, queue};
-use syncline_core::backend::kit::{InUse, Unused};
-use syncline_core::backend::{Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Waker};
+use syncline_core::backend::kit::InUse;
+use syncline_core::backend::{
+    Batch, Enqueue, Flush, Keep, NoStamp, SubmissionQueue, Unused, Waker,
+};
 use syncline_core::{Result, info::DeviceId};
 
 const LONG: Duration = Duration::from_secs(20);

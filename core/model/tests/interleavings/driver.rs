@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use syncline_model::backend::kit::{Gate, InFlightBudget};
+use syncline_model::backend::kit::Gate;
 use syncline_model::backend::{
-    Attachment, Batch, ByEngine, Completion, EngineQueue, Enqueue, Flush, Home, Keep, NoStamp,
-    Port, SubmissionQueue, Waker,
+    Attachment, Batch, ByEngine, Completion, EngineQueue, Enqueue, Flush, Home, InFlightBudget,
+    Keep, NoStamp, Port, SubmissionQueue, Waker,
 };
 use syncline_model::{KeptPoint, Result, Timeline, error::Object, host, info::DeviceId};
 

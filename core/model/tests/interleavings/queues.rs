@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::Mutex;
 use loom::thread;
-use syncline_model::backend::Keep;
-use syncline_model::backend::kit::InFlightBudget;
+use syncline_model::backend::{InFlightBudget, Keep};
 use syncline_model::{Error, Result, info::DeviceId};
 
 use crate::driver::{

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use syncline::{Error, Result, error::Object};
-use syncline_core::backend::kit::InFlightBudget;
 use syncline_core::backend::{
-    self, Batch, Enqueue, Flush, InvariantLifetime, Keep, NativePoint, Timing, ToWrite, Waker,
+    self, Batch, Enqueue, Flush, InFlightBudget, InvariantLifetime, Keep, NativePoint, Timing,
+    ToWrite, Waker,
 };
 
 use super::clock::time;

@@ -11,11 +11,9 @@ use syncline::{
     error::Object,
     info::{DeviceId, Info},
 };
-use syncline_core::backend::Watcher;
-use syncline_core::backend::kit::InFlightBudget;
 use syncline_core::backend::{
-    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Home, Identity, Keep,
-    NativePoint, Timing, ToWrite, Waker, Watch,
+    self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Home, Identity,
+    InFlightBudget, Keep, NativePoint, Timing, ToWrite, Waker, Watch, Watcher,
 };
 
 use super::bugs::Bug;
