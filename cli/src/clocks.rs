@@ -244,8 +244,9 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use rstest::rstest;
-    use syncline::clock::{HostClock, Sample, Sampler};
+    use syncline::clock::{HostClock, Sample};
     use syncline::error::Object;
+    use syncline_core::backend::Sampler;
 
     use super::*;
 

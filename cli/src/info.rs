@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use syncline::Mechanism;
 use syncline::backend::Device as _;
 use syncline::error::Process;
-use syncline::negotiate::{Conflict, Mechanism, Party, PartyId, Plan, negotiate};
+use syncline::negotiate::{Conflict, Party, PartyId, Plan, negotiate};
 use syncline::{Found, Inventory, info::BackendKind, info::Info};
 
 use crate::failure::Failure;

@@ -43,6 +43,7 @@ pub use crate::api::author::{
 pub use crate::api::sharing::Sharing;
 pub use crate::api::{Device, Queue};
 pub use crate::base::timing::Timing;
+pub use crate::clock::sample::Sampler;
 pub use crate::driver::enqueue::{
     Batch, Enqueue, Flush, InvariantLifetime, NoStamp, ToWrite, Waker,
 };
@@ -63,6 +64,8 @@ pub mod kit {
     pub use crate::base::run::must_defer_free;
     pub use crate::base::standby::StandbyThread;
     pub use crate::base::sync::{Condvar, Mutex, MutexGuard};
+    pub use crate::clock::counter::{Rounds, TimestampCounter};
+    pub use crate::clock::sample::Effort;
     pub use crate::driver::gate::Gate;
     pub use crate::driver::import::{ImportFd, memory_refused};
     pub use crate::driver::in_use::InUse;

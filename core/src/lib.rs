@@ -46,7 +46,7 @@ pub use timeline::access::{SignalOnly, WaitOnly};
 pub use timeline::claim::Claim;
 pub use timeline::point::{KeptPoint, Point, Signal};
 pub use timeline::slots::{Slot, Slots};
-pub use wait::{WaitMode, wait_all, wait_any};
+pub use wait::blocking::{WaitMode, wait_all, wait_any};
 
 /// Errors, and what they contain: names of objects, causes, ends of processes.
 ///
@@ -67,7 +67,7 @@ pub use wait::{WaitMode, wait_all, wait_any};
 /// # }
 /// ```
 pub mod error {
-    pub use crate::base::error::{ConflictError, Failure, Object, WorkError};
+    pub use crate::base::error::{ForeignError, Object};
     pub use crate::base::peer::{PeerExit, PeerLoss};
     pub use crate::base::process::Process;
 }
@@ -95,7 +95,7 @@ pub mod error {
 pub mod handle {
     pub use crate::base::handle::{
         BinaryFd, HandleKind, MemoryContent, MemoryFd, MemoryInfo, Origin, Payload, PayloadUse,
-        Rejected, SyncFd, TimelineFd, Transference,
+        Rejected, SyncFd, TimelineFd,
     };
     pub use crate::memory::counter::CounterFd;
     pub use crate::memory::{SharedWords, WordsFd};

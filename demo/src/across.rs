@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use syncline::Mechanism;
 use syncline::backend::{Device as _, Queue as _};
 #[cfg(feature = "vulkan")]
 use syncline::info::BackendKind;
-use syncline::negotiate::{Made, Mechanism, Needs, Party, Plan};
+use syncline::negotiate::{Made, Needs, Party, Plan};
 use syncline::process::Endpoint;
 use syncline::{
     Buffer, Device, Error, Point, Queue, QueueKind, Recorder, Result, SignalOnly, Slots, Timeline,

@@ -77,9 +77,17 @@
 #[doc(inline)]
 pub use syncline_core::{
     Claim, Error, ErrorKind, Fence, Held, KeptPoint, Point, QueueKind, Result, Signal, SignalOnly,
-    Slot, Slots, Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, host,
-    image, info, trace, wait, wait_all, wait_any,
+    Slot, Slots, Stopwatch, Submitted, Timeline, WaitMode, WaitOnly, clock, error, handle, image,
+    info, trace, wait, wait_all, wait_any,
 };
+
+/// The host backend: queues are worker threads, and work is closures.
+///
+/// It needs no driver. See [`syncline_core::host`].
+pub mod host {
+    #[doc(inline)]
+    pub use syncline_core::host::{Buffer, Device, Queue, Recorder};
+}
 
 /// The CUDA backend: the crate [`syncline_cuda`].
 #[cfg(feature = "cuda")]
@@ -88,9 +96,9 @@ pub mod cuda {
     pub use syncline_cuda::sys;
     #[doc(inline)]
     pub use syncline_cuda::{
-        Allocation, BinarySemaphore, Buffer, Candidate, Device, Driver, EventGuard, EventIpcHandle,
-        Function, Graph, GraphSlots, Image, InterprocessEvent, Module, Queue, RawSubmission,
-        Recorder, Slot, SlotValue, StreamGuard, Surface, Texture, Word,
+        Allocation, BinarySemaphore, Buffer, Candidate, Device, Driver, EventGuard, Function,
+        Graph, GraphSlots, Image, InterprocessEvent, Module, Queue, RawSubmission, Recorder, Slot,
+        SlotValue, StreamGuard, Surface, Texture, Word,
     };
 }
 
@@ -105,7 +113,7 @@ pub mod vulkan {
     #[doc(inline)]
     pub use syncline_vulkan::{
         AdoptInfo, Allocation, AllocationInfo, ApplicationMemory, BinarySemaphore, Buffer,
-        Candidate, Contents, Device, Enabled, Exporter, Handles, Image, ImageBarrier, Instance,
+        Candidate, Contents, Device, Enabled, Handles, Image, ImageBarrier, Instance,
         InstanceOptions, MemoryRange, MemoryRequest, MemorySource, Offer, OwnershipBarrier, Queue,
         QueueGuard, RawSubmission, Recorder,
     };
@@ -176,7 +184,7 @@ pub use binary::BinarySemaphore;
 pub use buffer::Buffer;
 pub use link::{Link, connect, share};
 pub use memory_device::MemoryDevice;
-pub use negotiate::Mechanism;
+pub use negotiate::mechanism::Mechanism;
 pub use probe::{Found, Inventory, ProbeOptions};
 pub use shared_buffer::SharedBuffer;
 #[cfg(feature = "vulkan")]

@@ -7,7 +7,7 @@ mod clockwork;
 
 use std::time::Duration;
 
-use syncline::negotiate::Mechanism;
+use syncline::Mechanism;
 use syncline::{
     Error, Inventory, Link, ProbeOptions, QueueKind, Result, connect,
     error::Object,

@@ -22,8 +22,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use syncline_core::backend::Sampler;
 use syncline_core::backend::kit::{Condvar, Mutex, TeardownGuard};
-use syncline_core::clock::{Clock, HostClock, Sample, Sampler};
+use syncline_core::clock::{Clock, HostClock, Sample};
 use syncline_core::{Error, Result, error::Object, info::Uuid};
 
 use crate::device::context::Context;

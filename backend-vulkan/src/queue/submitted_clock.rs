@@ -7,8 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use syncline_core::backend::Sampler;
+use syncline_core::backend::kit::Effort;
 use syncline_core::backend::{Enqueue as _, Timing};
-use syncline_core::clock::{Clock, Effort, HostClock, Sample, Sampler};
+use syncline_core::clock::{Clock, HostClock, Sample};
 use syncline_core::{Error, QueueKind, Result, error::Object, info::Uuid};
 
 use crate::device::clock_readings::ReadBy;
@@ -214,8 +216,8 @@ mod tests {
 
     use std::time::Duration;
 
+    use syncline_core::backend::kit::TimestampCounter;
     use syncline_core::backend::{Device as _, Queue as _};
-    use syncline_core::clock::TimestampCounter;
 
     use crate::device::open::Device;
     use crate::device::physical::PhysicalDevice;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ash::{ext, khr, vk};
-use syncline_core::clock::{Effort, HostClock, Sample, TimestampCounter};
+use syncline_core::backend::kit::{Effort, TimestampCounter};
+use syncline_core::clock::{HostClock, Sample};
 use syncline_core::{Error, Result, info::Uuid};
 
 use crate::device::clock_readings::ReadBy;

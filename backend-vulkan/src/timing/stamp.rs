@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use ash::vk;
 use syncline_core::backend;
-use syncline_core::clock::TimestampCounter;
+use syncline_core::backend::kit::TimestampCounter;
 use syncline_core::{Error, QueueKind, Result, error::Object};
 
 use crate::device::inner::Inner;

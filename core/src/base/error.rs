@@ -19,7 +19,7 @@ use crate::base::timing::Timing;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The first failure of a timeline. All waits and submissions that fail because of it share it.
-pub type Failure = Arc<Error>;
+pub(crate) type Failure = Arc<Error>;
 
 /// The largest number of sources that the text of an application's error contains.
 const MAX_SOURCES: usize = 16;
@@ -98,17 +98,26 @@ fn append_sources(chain: &mut String, error: &(dyn std::error::Error + 'static))
     }
 }
 
-/// An application's own error, as its work returned it. Dereferences to that error.
+/// An error from outside the engine. Dereferences to that error.
 ///
+/// It is an application's own error as its work returned it, or a `Conflict` of a negotiation.
 /// `downcast_ref` finds it by its type, and `source` returns its own sources. `Display` writes the
 /// text that the error had when this was made.
 #[derive(Clone)]
-pub struct WorkError {
+pub struct ForeignError {
     error: Arc<Foreign>,
     queue: Option<Object>,
 }
 
-impl WorkError {
+impl ForeignError {
+    /// Wraps an error. Reads its text, and those of its sources.
+    pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self {
+            error: Arc::new(Foreign::new(error.into())),
+            queue: None,
+        }
+    }
+
     /// The queue whose work returned the error; `None` if it did not come from work.
     #[must_use]
     pub const fn queue(&self) -> Option<&Object> {
@@ -120,13 +129,13 @@ impl WorkError {
         queue.map_or_else(String::new, |queue| format!(" on {queue}"))
     }
 
-    /// The application's error and its sources, in one line.
+    /// The error and its sources, in one line.
     fn chain(&self) -> &str {
         &self.error.chain
     }
 }
 
-impl std::ops::Deref for WorkError {
+impl std::ops::Deref for ForeignError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
@@ -134,50 +143,16 @@ impl std::ops::Deref for WorkError {
     }
 }
 
-impl fmt::Display for WorkError {
+impl fmt::Display for ForeignError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.error.text())
     }
 }
 
 /// Writes the texts that the error had when this was made, and calls no code of the application.
-impl fmt::Debug for WorkError {
+impl fmt::Debug for ForeignError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WorkError").field(&self.chain()).finish()
-    }
-}
-
-/// Why the needs of several parties are incompatible. Dereferences to the error that says so.
-///
-/// `downcast_ref` finds it by its type: `Conflict` of the negotiation.
-#[derive(Clone)]
-pub struct ConflictError(Arc<Foreign>);
-
-impl ConflictError {
-    /// Wraps the conflict that a negotiation has found.
-    pub fn new(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Foreign::new(Box::new(conflict))))
-    }
-}
-
-impl std::ops::Deref for ConflictError {
-    type Target = dyn std::error::Error + Send + Sync;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.error()
-    }
-}
-
-impl fmt::Display for ConflictError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.text())
-    }
-}
-
-/// Same as that of [`WorkError`].
-impl fmt::Debug for ConflictError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConflictError").field(&self.0.chain).finish()
+        f.debug_tuple("ForeignError").field(&self.chain()).finish()
     }
 }
 
@@ -385,11 +360,11 @@ pub enum Error {
         /// Why not.
         reason: Box<str>,
         /// The whole conflict, if a negotiation has found it.
-        conflict: Option<ConflictError>,
+        conflict: Option<ForeignError>,
     },
     /// No synchronization object serves all parties of a negotiation.
     #[error("{0}")]
-    Conflict(ConflictError),
+    Conflict(ForeignError),
     /// Work that runs on a queue submitted to the same queue, or a thread locked a queue twice.
     #[error("this thread runs work of {queue}, or has it locked: call this after that has ended")]
     #[non_exhaustive]
@@ -408,7 +383,7 @@ pub enum Error {
     },
     /// Work returned an application's own error.
     #[error("work{place} failed: {error}", place = .0.place(), error = .0.chain())]
-    Work(WorkError),
+    Work(ForeignError),
     /// A timeline that has failed was waited for or signalled. It can never advance again.
     #[error("{timeline} failed before it reached {value}: {cause}")]
     #[non_exhaustive]
@@ -762,15 +737,12 @@ impl Error {
     /// its drop with the last clone, goes no further than the panic hook. An error whose `Display`
     /// panics gets a text that says so.
     pub fn work(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Work(WorkError {
-            error: Arc::new(Foreign::new(error.into())),
-            queue: None,
-        })
+        Self::Work(ForeignError::new(error))
     }
 
     /// Wraps the conflict that a negotiation has found.
     pub fn conflict(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Conflict(ConflictError::new(conflict))
+        Self::Conflict(ForeignError::new(conflict))
     }
 
     /// The error of a system call.
@@ -785,7 +757,7 @@ impl Error {
 
     /// Notes that work on `queue` returned this error, if it is [`Error::Work`] without a queue.
     pub(crate) fn on(mut self, queue: &Object) -> Self {
-        if let Self::Work(WorkError { queue: known, .. }) = &mut self {
+        if let Self::Work(ForeignError { queue: known, .. }) = &mut self {
             known.get_or_insert_with(|| queue.clone());
         }
         self

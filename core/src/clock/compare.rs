@@ -158,10 +158,11 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::backend::Sampler;
     use crate::base::error::{Error, Object};
     use crate::base::info::Uuid;
     use crate::base::sync::Mutex;
-    use crate::clock::{Axis, Elapsed, HostClock, Sample, Sampler, Time};
+    use crate::clock::{Axis, Elapsed, HostClock, Sample, Time};
 
     /// A clock that is ahead of the host's clock by a given time.
     struct Synthetic {

@@ -1,8 +1,8 @@
 //! Clocks of devices, times on them, and their conversion to the host's clock.
 //!
-//! [`TimestampCounter`] and [`Rounds`] convert a reading of a counter to a time in nanoseconds.
-//! [`Clock`] converts that time to the host's clock, with a bound of the error. A clock samples
-//! both clocks together now and then. It keeps the samples in a [`Map`].
+//! A device writes times of its own clock, in nanoseconds. [`Clock`] converts them to the host's
+//! clock, with a bound of the error. For that it samples both clocks together now and then, and
+//! keeps the samples in a [`Map`].
 //!
 //! ```
 //! # extern crate syncline_core as syncline;
@@ -27,22 +27,21 @@
 mod check;
 mod compare;
 mod comparison;
-mod counter;
+pub(crate) mod counter;
 mod device_clock;
 mod estimate;
 mod history;
 mod map;
-mod sample;
+pub(crate) mod sample;
 mod time;
 #[cfg(test)]
 mod truth;
 
 pub use comparison::{Comparison, Finding};
-pub use counter::{Rounds, TimestampCounter};
 pub use device_clock::Clock;
 pub use estimate::Estimate;
 pub(crate) use history::History;
 pub use map::{Drift, Map};
 pub(crate) use sample::SameClock;
-pub use sample::{Effort, HostClock, Sample, Sampled, Sampler};
+pub use sample::{HostClock, Sample, Sampled};
 pub use time::{Axis, Elapsed, Time};

@@ -194,8 +194,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
     use super::*;
+    use crate::backend::Sampler;
     use crate::base::error::Object;
-    use crate::clock::{Sample, Sampler};
+    use crate::clock::Sample;
 
     /// A clock that shows each value for a microsecond, 500 ns behind the host's.
     struct Coarse;

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Time};
 use crate::fence::mark::NativeMark;
 use crate::port::Stamp;
 use crate::timeline::point::{KeptPoint, Point};
-use crate::wait::WaitMode;
+use crate::wait::blocking::WaitMode;
 
 /// A cell that holds a position of a queue, and that can be recorded and waited for repeatedly.
 ///

@@ -80,8 +80,9 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use super::*;
+    use crate::backend::Sampler;
     use crate::base::error::{Object, Result};
-    use crate::clock::{Sample, Sampler};
+    use crate::clock::Sample;
 
     /// A clock whose samples are a quarter of a second apart.
     struct Stepping(AtomicI64);

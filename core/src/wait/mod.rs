@@ -4,8 +4,8 @@
 //! # extern crate syncline_core as syncline;
 //! use std::time::Duration;
 //! use syncline::backend::{Device as _, Queue as _};
-//! use syncline::wait::{Signaller, wait_any};
-//! use syncline::{Error, QueueKind, host};
+//! use syncline::wait::Signaller;
+//! use syncline::{Error, QueueKind, host, wait_any};
 //!
 //! # fn main() -> syncline::Result<()> {
 //! let device = host::Device::new();
@@ -22,7 +22,7 @@
 //! # }
 //! ```
 
-mod blocking;
+pub(crate) mod blocking;
 pub mod future;
 mod lead;
 pub(crate) mod notify;
@@ -32,5 +32,4 @@ mod signal;
 pub use crate::base::blockers::{Blockers, Signaller, Step};
 pub use crate::base::stage::Stage;
 pub(crate) use blocking::wait_pending_or;
-pub use blocking::{WaitMode, wait_all, wait_any};
 pub use notify::Notification;

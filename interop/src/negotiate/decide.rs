@@ -12,7 +12,8 @@ use super::plan::Plan;
 /// the mechanism with the fewest steps from a signal to the waiters.
 ///
 /// ```
-/// use syncline::negotiate::{Mechanism, Needs, Party, Requirements, negotiate};
+/// use syncline::Mechanism;
+/// use syncline::negotiate::{Needs, Party, Requirements, negotiate};
 ///
 /// # fn main() -> syncline::Result<()> {
 /// let workers = syncline::host::Device::new();

@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
+use syncline::Mechanism;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::negotiate::{Made, Mechanism, Party, Plan};
+use syncline::negotiate::{Made, Party, Plan};
 use syncline::process::{Endpoint, negotiate_among};
 use syncline::{
     Device, Error, QueueKind, Result,

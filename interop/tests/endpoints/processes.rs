@@ -11,7 +11,8 @@ use rstest::rstest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SendFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use syncline::negotiate::{Conflict, Mechanism, Needs, Party, Plan, Requirements};
+use syncline::Mechanism;
+use syncline::negotiate::{Conflict, Needs, Party, Plan, Requirements};
 use syncline::process::{Endpoint, Listener, negotiate_among};
 use syncline::{
     Error,

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use syncline::backend::{Device as _, Queue as _};
 use syncline::{
     BinarySemaphore, Device, Error, Fence, QueueKind, Recorder,
-    handle::{HandleKind, Payload, PayloadUse, Rejected, SyncFd, Transference},
+    handle::{HandleKind, Payload, PayloadUse, Rejected, SyncFd},
     host,
 };
 
@@ -95,7 +95,7 @@ fn unsupported(what: &str, error: &Error) -> Verdict {
 ///
 /// It refuses the rest with the reason, and returns the handle.
 fn promised(world: &World<Equipped>) -> Verdict {
-    check_eq!(KIND.transference(), Transference::Copy);
+    check!(KIND.is_copied());
     for side in [&world.left, &world.right] {
         let (device, can) = (side.library(), &side.info().capabilities);
         match device.exportable_binary("for sync files", KIND) {

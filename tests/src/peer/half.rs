@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use syncline::Mechanism;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::negotiate::{Granted, Made, MadeBinary, Mechanism, Needs, Party, Plan};
+use syncline::negotiate::{Granted, Made, MadeBinary, Needs, Party, Plan};
 use syncline::process::Endpoint;
 use syncline::{
     Buffer, Device, Error, Fence, KeptPoint, Point, Queue, QueueKind, Signal, Timeline,

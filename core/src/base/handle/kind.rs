@@ -86,21 +86,6 @@ impl HandleKind {
     }
 }
 
-/// How an import transfers the payload that a handle holds.
-///
-/// See *Importing Semaphore Payloads* in the Vulkan specification, *Synchronization and Cache
-/// Control*.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Transference {
-    /// Exporter and all importers share one payload. Each sees the signals and waits of the others.
-    Reference,
-    /// A copy of the payload at the export: one signal that was pending or made.
-    ///
-    /// The export has the same effect on the exporter's payload as a wait. After it, neither side
-    /// sees changes of the other.
-    Copy,
-}
-
 /// The payload that a binary semaphore has at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
@@ -125,17 +110,23 @@ pub enum PayloadUse {
 }
 
 impl HandleKind {
-    /// How an import of this kind transfers the payload: by copy for sync files, else by reference.
+    /// True if an export of this kind copies the payload (*copy transference*): sync files do.
+    ///
+    /// The copy is one signal that was pending or made. The export has the same effect on the
+    /// exporter's payload as a wait, and after it neither side sees changes of the other. With all
+    /// other kinds, exporter and importers share one payload (*reference transference*). See
+    /// *Importing Semaphore Payloads* in the Vulkan specification, *Synchronization and Cache
+    /// Control*.
     #[must_use]
-    pub const fn transference(self) -> Transference {
+    pub const fn is_copied(self) -> bool {
         match self {
-            Self::SyncFd => Transference::Copy,
+            Self::SyncFd => true,
             Self::TimelineOpaqueFd
             | Self::BinaryOpaqueFd
             | Self::MemoryOpaqueFd
             | Self::CounterMemfd
             | Self::WordsMemfd
-            | Self::PollableFd => Transference::Reference,
+            | Self::PollableFd => false,
         }
     }
 }

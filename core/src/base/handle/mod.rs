@@ -11,7 +11,7 @@ mod origin;
 mod rejected;
 mod sync_fd;
 
-pub use kind::{HandleKind, Payload, PayloadUse, Transference};
+pub use kind::{HandleKind, Payload, PayloadUse};
 pub use opaque_fd::{BinaryFd, MemoryContent, MemoryFd, MemoryInfo, TimelineFd};
 pub use origin::Origin;
 pub use rejected::Rejected;

@@ -18,7 +18,7 @@ use crate::base::sync_file;
 /// Owned by exactly one party: a successful import consumes it, a failed import gives it back.
 ///
 /// A sync file is an object of the kernel, so it may come from any driver. An import copies the
-/// signal ([`Transference::Copy`](crate::handle::Transference::Copy)). The importer is one of
+/// signal ([copy transference](crate::handle::HandleKind::is_copied)). The importer is one of
 /// these:
 /// * A binary semaphore, for its next wait.
 /// * A fence of a host device

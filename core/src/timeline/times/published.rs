@@ -191,9 +191,10 @@ mod tests {
 
     use super::*;
     use crate::api::Device as _;
+    use crate::backend::Sampler;
     use crate::base::info::DeviceId;
     use crate::clock::Estimate;
-    use crate::clock::{Sample, Sampler};
+    use crate::clock::Sample;
     use crate::port::Stamp;
     use crate::timeline::interval::Interval;
 

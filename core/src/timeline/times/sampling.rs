@@ -160,7 +160,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::clock::{HostClock, Sample, Sampler};
+    use crate::backend::Sampler;
+    use crate::clock::{HostClock, Sample};
     use crate::error::Object;
 
     /// A clock that fails a number of attempts before each sample.

@@ -15,7 +15,6 @@ use syncline_core::internal::{Page, SharedTimes};
 use syncline_core::{
     Result, Timeline,
     handle::{CounterFd, HandleKind, Origin, WordsFd},
-    host,
 };
 
 use super::execution::Execution;
@@ -36,7 +35,7 @@ use crate::vulkan;
 
 /// The objects that the home makes and exports to all processes.
 pub(super) struct HomeObjects {
-    page: host::Exporter,
+    page: syncline_core::host::Exporter,
     #[cfg(feature = "vulkan")]
     semaphore: Option<Semaphore>,
     origin: Option<Origin>,
@@ -46,7 +45,7 @@ pub(super) struct HomeObjects {
 /// The semaphore that a driver exports.
 #[cfg(feature = "vulkan")]
 enum Semaphore {
-    Timeline(vulkan::Exporter),
+    Timeline(syncline_vulkan::Exporter),
     Binary(vulkan::BinarySemaphore),
 }
 
@@ -241,7 +240,7 @@ impl ImportedObjects {
     ) -> Result<(Timelines, Arc<Counter>, Vec<DeviceSemaphore>)> {
         let spare = duplicate_page(&self.page)?;
         let page = execution.host().import_timeline(self.page)?;
-        let port = page.port::<host::CounterPort>();
+        let port = page.port::<syncline_core::host::CounterPort>();
         let Some(counter) = port.map(|port| port.counter().clone()) else {
             return Err(execution.cannot("the host has made another port of the page"));
         };

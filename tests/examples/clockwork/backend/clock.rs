@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline::Result;
-use syncline::clock::{Effort, Sample, Sampler};
+use syncline::clock::Sample;
+use syncline_core::backend::Sampler;
+use syncline_core::backend::kit::Effort;
 
 use super::driver::{Machine, TICK};
 
@@ -18,7 +20,7 @@ const EFFORT: Effort = Effort {
 };
 
 /// The time that so many ticks show, in nanoseconds. Clocks of fewer bits, or of a period that is
-/// not whole, need a [`Rounds`](syncline::clock::Rounds), which also undoes the wrap.
+/// not whole, need a [`Rounds`](syncline_core::backend::kit::Rounds), which also undoes the wrap.
 pub(crate) fn time(ticks: u64) -> i64 {
     (ticks * TICK).cast_signed()
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_core::clock::{Effort, Sample, Sampler};
+use syncline_core::backend::Sampler;
+use syncline_core::backend::kit::Effort;
+use syncline_core::clock::Sample;
 use syncline_core::{Error, Result, error::Object, info::Uuid};
 
 use crate::cl::{CommandQueue, Context};

@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use syncline::clock::{Axis, Clock, HostClock, Sample, Sampler, Time};
+use syncline::clock::{Axis, Clock, HostClock, Sample, Time};
 use syncline::{Error, Result, error::Object, info::Uuid};
+use syncline_core::backend::Sampler;
 
 use crate::case::{Verdict, cases, check};
 use crate::cases::unless_pair;

@@ -64,7 +64,7 @@ fn memfd(bytes: u64, head: &[u8], seals: SealFlags) -> Result<OwnedFd, Stop> {
 }
 
 /// Returns the beginning of a counter's page.
-fn good_head(source: &syncline::host::Exporter) -> Result<[u8; 12], Stop> {
+fn good_head(source: &syncline_core::host::Exporter) -> Result<[u8; 12], Stop> {
     let mut head = [0; 12];
     let read = rustix::io::pread(source.export()?, &mut head, 0);
     match read {

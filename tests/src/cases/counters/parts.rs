@@ -54,7 +54,7 @@ fn host_of(device: &Device) -> Option<&host::Device> {
 /// A counter, and the timeline that it was made for.
 pub(super) struct Exported {
     pub(super) line: Timeline,
-    pub(super) source: host::Exporter,
+    pub(super) source: syncline_core::host::Exporter,
 }
 
 /// Creates a counter at `initial`.
@@ -72,7 +72,7 @@ pub(super) fn exported(exporter: &host::Device, initial: u64) -> Result<Exported
 /// A new host device reads it. `importer` uses it through the handle, unless it is a host.
 pub(super) fn view(
     importer: &Device,
-    source: &host::Exporter,
+    source: &syncline_core::host::Exporter,
     handle: CounterFd,
     initial: u64,
 ) -> Result<Timeline, Stop> {
@@ -139,7 +139,7 @@ pub(in crate::cases) fn ended(order: usize, end: Point<'_>) -> Verdict {
 pub(super) struct Hostile(OwnedFd);
 
 impl Hostile {
-    pub(super) fn of(source: &host::Exporter) -> Result<Self, Stop> {
+    pub(super) fn of(source: &syncline_core::host::Exporter) -> Result<Self, Stop> {
         Ok(Self(source.export()?.into_fd()))
     }
 

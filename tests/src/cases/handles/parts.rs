@@ -73,7 +73,7 @@ pub(in crate::cases) fn is_open(fd: RawFd) -> bool {
 /// An exported counter, and the timeline that it was made for.
 pub(super) struct Exported {
     pub(super) line: Timeline,
-    pub(super) source: vulkan::Exporter,
+    pub(super) source: syncline_vulkan::Exporter,
 }
 
 /// Creates a counter at `initial` for export.
@@ -97,7 +97,7 @@ pub(super) fn exported(
 pub(super) fn view(
     exporter: &vulkan::Device,
     importer: &Device,
-    source: &vulkan::Exporter,
+    source: &syncline_vulkan::Exporter,
     handle: TimelineFd,
     initial: u64,
 ) -> Result<Timeline, Stop> {

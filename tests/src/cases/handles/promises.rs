@@ -2,7 +2,7 @@
 
 use rustix::event::EventfdFlags;
 use syncline::backend::Device as _;
-use syncline::handle::{HandleKind, Rejected, Transference};
+use syncline::handle::{HandleKind, Rejected};
 use syncline::{Device, Error, host, vulkan};
 
 use super::parts::import;
@@ -157,7 +157,7 @@ fn transference(world: &World<Equipped>) -> Verdict {
     for side in [&world.left, &world.right] {
         let can = &side.info().capabilities;
         for kind in can.exports.iter().chain(&can.imports) {
-            let copies = kind.transference() == Transference::Copy;
+            let copies = kind.is_copied();
             check_eq!(copies, (*kind == HandleKind::SyncFd));
         }
     }

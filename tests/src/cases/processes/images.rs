@@ -1,8 +1,9 @@
 //! X9, P1, Q9: images that two processes share.
 
+use syncline::Mechanism;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::info::BackendKind;
-use syncline::negotiate::{Mechanism, Needs, Party, negotiate};
+use syncline::negotiate::{Needs, Party, negotiate};
 use syncline::vulkan::Contents;
 use syncline::vulkan::ash::vk::ImageLayout;
 use syncline::{Device, Error, Image, QueueKind, Recorder};

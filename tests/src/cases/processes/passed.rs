@@ -1,6 +1,7 @@
 //! P1, P2, X8, Q9: points, words and memory that two processes exchange.
 
-use syncline::negotiate::{Mechanism, Needs};
+use syncline::Mechanism;
+use syncline::negotiate::Needs;
 
 use crate::case::{Stop, Verdict, check_error, equipped_cases};
 use crate::peer::{Scene, Side, fails};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use syncline::Mechanism;
 use syncline::backend::{Device as _, Queue as _};
 use syncline::clock::HostClock;
 use syncline::error::Process;
 use syncline::negotiate::{
-    Conflict, Granted, Mechanism, Needs, Party, PartyId, Permission, Plan, Requirements, negotiate,
+    Conflict, Granted, Needs, Party, PartyId, Permission, Plan, Requirements, negotiate,
 };
 use syncline::{Device, Error, Queue, QueueKind, Recorder, share};
 

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use syncline::clock::{Clock, Sample, Sampler};
+use syncline::clock::{Clock, Sample};
 use syncline::{
     Error, QueueKind, Result,
     error::Object,
     info::{DeviceId, Info},
 };
+use syncline_core::backend::Sampler;
 use syncline_core::backend::{
     self, Attachment, Backend, Batch, ByEngine, EngineQueue, Enqueue, Flush, Home, Identity,
     InFlightBudget, Keep, NativePoint, Timing, ToWrite, Waker, Watch, Watcher,

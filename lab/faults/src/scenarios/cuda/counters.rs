@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use syncline::Mechanism;
 use syncline::backend::{Device as _, Queue as _};
-use syncline::negotiate::{Granted, Mechanism, Party, Plan, negotiate};
+use syncline::negotiate::{Granted, Party, Plan, negotiate};
 use syncline::{QueueKind, Timeline, cuda, handle::HandleKind, host};
 
 use super::{DROPPING, PATIENCE, Stop, Verdict, expect, open, step};
