@@ -280,6 +280,14 @@ impl<L: Subject, R: Subject> Subject for Paired<L, R> {
         }
     }
 
+    fn fail_work(&self, recorder: &mut RecorderOf<'_, Self>) -> Result<()> {
+        match (recorder, &self.subject) {
+            (Left(reach), Left(subject)) => with(*reach, |r| subject.fail_work(r)),
+            (Right(reach), Right(subject)) => with(*reach, |r| subject.fail_work(r)),
+            _ => Err(foreign()),
+        }
+    }
+
     /// As the subject inside for two of one backend, otherwise by [`connect`].
     fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
         match (&self.subject, &other.subject) {

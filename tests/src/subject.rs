@@ -117,6 +117,23 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// Errors of the backend.
     fn open(latch: &Self::Latch) -> Result<()>;
 
+    /// Records work that fails with [`Error::Work`] while the device runs it.
+    ///
+    /// Override it if work can fail while its queue goes on, as closures on threads can.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with the reason, which is the default. Cases that need it are skipped
+    /// then.
+    fn fail_work(&self, recorder: &mut RecorderOf<'_, Self>) -> Result<()> {
+        let _ = recorder;
+        let reason = "its commands end well, or the device is lost";
+        Err(Error::unsupported(
+            self.device().object(),
+            "run work that fails",
+            reason,
+        ))
+    }
+
     /// Creates a timeline for queues of this device and of `other`, natively shared if possible.
     ///
     /// The default has a port on this device only, and queues of `other` take part through the
@@ -480,6 +497,10 @@ macro_rules! same_work {
 
         fn open(latch: &Self::Latch) -> ::syncline::Result<()> {
             <$subject as $crate::Subject>::open(latch)
+        }
+
+        fn fail_work(&self, recorder: &mut $crate::RecorderOf<'_, Self>) -> ::syncline::Result<()> {
+            $crate::Subject::fail_work(&self.$inner, recorder)
         }
 
         fn timeline_with(

@@ -8,8 +8,10 @@ use syncline::backend::Queue as _;
 use syncline::{Result, Signal, error::Object};
 
 use super::timeline::library;
+use super::world::or_skip;
 use super::{Fence, Point, Stall, Timeline};
 use crate::Subject;
+use crate::case::Stop;
 use crate::subject::{QueueOf, RecorderOf};
 
 /// Work of any type.
@@ -137,6 +139,15 @@ impl<S: Subject> Queue<S> {
     pub fn busy(&self, time: Duration, signals: &[Signal<'_>]) -> Result<Submitted<'_, S>> {
         let on = self.on.clone();
         self.submit(&[], move |recorder| on.busy(recorder, time), signals)
+    }
+
+    /// Submits work that fails while the device runs it.
+    ///
+    /// # Errors
+    /// A skip if no work of the device fails so. Also the backend's errors.
+    pub fn fail_work(&self, signals: &[Signal<'_>]) -> Result<Submitted<'_, S>, Stop> {
+        let on = self.on.clone();
+        or_skip(self.submit(&[], move |recorder| on.fail_work(recorder), signals))
     }
 
     /// Submits work that fills `buffer` after the device was busy for `time`.

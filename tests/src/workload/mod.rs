@@ -247,6 +247,24 @@ impl Subject for Equipped {
         }
     }
 
+    fn fail_work(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        match recorder {
+            Recorder::Host(recorder) => {
+                recorder.try_run(|| Err(Error::work("this work fails")));
+                Ok(())
+            }
+            #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
+            _ => {
+                let reason = "its commands end well, or the device is lost";
+                Err(Error::unsupported(
+                    self.device.object(),
+                    "run work that fails",
+                    reason,
+                ))
+            }
+        }
+    }
+
     fn timeline_with(&self, other: &Self, label: &str, initial: u64) -> Result<Timeline> {
         if self.device.id() == other.device.id() {
             return self.device.timeline_from(label, initial);

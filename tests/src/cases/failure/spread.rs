@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use syncline::Error;
+use syncline::{Error, QueueKind};
 
 use crate::case::{Stop, Verdict, cases, check, check_error};
 use crate::cases::{cause, count};
+use crate::user::Device;
 use crate::{Subject, World, patience};
 
 cases! {
     "failure.others_go_on": [E4] => others;
     "failure.long_chain": [E2 Q2] => long_chain;
+    "failure.of_running_work": [E1 E2 Q6] => running_work;
 }
 
 fn others<S: Subject>(world: &World<S>) -> Verdict {
@@ -81,4 +83,46 @@ fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
     let ran = ran.load(Ordering::SeqCst);
     check!(ran == 0, "{ran} of {links} works behind a failure ran");
     Ok(())
+}
+
+/// Work that fails on the device fails its signals, and what already waits for them.
+fn running_work<S: Subject>(world: &World<S>) -> Verdict {
+    let mut unsupported = Ok(());
+    let mut shown = false;
+    for (here, there) in [(&world.left, &world.right), (&world.right, &world.left)] {
+        let queue = |of: &Device<S>, label| of.queue(QueueKind::Compute, label);
+        let failing = queue(here, "failing")?;
+        match failing.fail_work(&[]) {
+            Err(Stop::Skipped(reason)) => {
+                unsupported = Err(Stop::Skipped(reason));
+                continue;
+            }
+            submitted => submitted?,
+        };
+        let (waiting, beside) = (queue(here, "waiting")?, queue(there, "beside")?);
+        let (line, after) = (here.timeline("line")?, here.timeline("after")?);
+        let (relayed, behind) = (there.timeline("relayed")?, there.timeline("behind")?);
+        let stall = here.stall()?;
+        failing.block(&stall)?;
+        failing.fail_work(&[line.signal_at(1), relayed.signal_at(1)])?;
+        // The driver may have this wait before the failure.
+        waiting.submit_empty(&[line.at(1)], &[after.signal_at(1)])?;
+        beside.submit_empty(&[relayed.at(1)], &[behind.signal_at(1)])?;
+        stall.release()?;
+        for of in [&line, &relayed, &after, &behind] {
+            let told = of.at(1).wait(patience());
+            check!(
+                matches!(&told, Err(error) if matches!(error.root(), Error::Work(_))),
+                "{}: {told:?}",
+                of.library().object()
+            );
+        }
+        let next = there.timeline("next")?;
+        for (value, queue) in (1..).zip([&failing, &waiting, &beside]) {
+            queue.signal(&next, value)?;
+            next.at(value).wait(patience())?;
+        }
+        shown = true;
+    }
+    if shown { Ok(()) } else { unsupported }
 }
