@@ -3,8 +3,9 @@
 // Every call returns an sl_result, and leaves no exception. sl_last_error has the text of the last
 // error on the calling thread. Any thread may use any handle, except that a lock is freed on the
 // thread that has taken it. Each handle is freed once, by the function that its maker names; what
-// it names lives on while submissions need it. A null handle is freed without an effect. A handle
-// that was freed is refused with SL_ERROR_INVALID_HANDLE.
+// it names lives on while submissions that Syncline records need it. What a callback's own commands
+// use is not known to Syncline: it must live until the callback's data is freed. A null handle is
+// freed without an effect. A handle that was freed is refused with SL_ERROR_INVALID_HANDLE.
 //
 // Time limits are in nanoseconds; SL_FOREVER is no limit. Texts are in UTF-8 and end with a zero
 // byte. A null label is the empty one. Structures begin with their size, which the caller sets, and

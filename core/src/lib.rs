@@ -2,7 +2,7 @@
 //!
 //! The crate has one set of fences, timelines and timing queries for every API:
 //!
-//! * [`backend`] is the contract for authors of backends: devices, queues and ports, in one file.
+//! * [`backend`] is the contract for authors of backends: devices, queues and ports.
 //! * [`Timeline`], [`Point`] and [`Fence`] are concrete types. A timeline has a small state on the
 //!   host, and one [`backend::Port`] for each device that takes part in it.
 //! * The engine answers queries, wakes threads, holds submissions whose waits are not pending yet,

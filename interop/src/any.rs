@@ -159,6 +159,31 @@ impl backend::Device for Device {
     }
 }
 
+/// Calls the queue inside, with `$work` as work for its own recorder.
+macro_rules! with_work {
+    ($queue:ident, $work:ident, $inner:ident => $call:expr) => {
+        match $queue {
+            Queue::Host($inner) => {
+                let $work =
+                    move |r: &mut host::Recorder<'_>| $work(&mut Recorder::Host(r.reborrow()));
+                $call
+            }
+            #[cfg(feature = "cuda")]
+            Queue::Cuda($inner) => {
+                let $work =
+                    move |r: &mut cuda::Recorder<'_>| $work(&mut Recorder::Cuda(r.reborrow()));
+                $call
+            }
+            #[cfg(feature = "vulkan")]
+            Queue::Vulkan($inner) => {
+                let $work =
+                    move |r: &mut vulkan::Recorder<'_>| $work(&mut Recorder::Vulkan(r.reborrow()));
+                $call
+            }
+        }
+    };
+}
+
 impl backend::Queue for Queue {
     type Device = Device;
     type Recorder<'a> = Recorder<'a>;
@@ -181,25 +206,20 @@ impl backend::Queue for Queue {
     where
         W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        match self {
-            Self::Host(queue) => queue.submit(
-                waits,
-                move |r| work(&mut Recorder::Host(r.reborrow())),
-                signals,
-            ),
-            #[cfg(feature = "cuda")]
-            Self::Cuda(queue) => queue.submit(
-                waits,
-                move |r| work(&mut Recorder::Cuda(r.reborrow())),
-                signals,
-            ),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(queue) => queue.submit(
-                waits,
-                move |r| work(&mut Recorder::Vulkan(r.reborrow())),
-                signals,
-            ),
-        }
+        with_work!(self, work, queue => queue.submit(waits, work, signals))
+    }
+
+    fn submit_timed<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        times: [&Fence; 2],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        with_work!(self, work, queue => queue.submit_timed(waits, work, signals, times))
     }
 
     #[inline]

@@ -130,6 +130,28 @@ impl<L: Queue, R: Queue> Queue for Either<L, R> {
         }
     }
 
+    fn submit_timed<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        times: [&Fence; 2],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        match self {
+            Left(queue) => {
+                let work = |r: &mut L::Recorder<'_>| work(&mut Left(&mut Reached::<L>(r)));
+                queue.submit_timed(waits, work, signals, times)
+            }
+            Right(queue) => {
+                let work = |r: &mut R::Recorder<'_>| work(&mut Right(&mut Reached::<R>(r)));
+                queue.submit_timed(waits, work, signals, times)
+            }
+        }
+    }
+
     fn record(&self, fence: &Fence) -> Result<()> {
         each!(self, queue => queue.record(fence))
     }

@@ -273,17 +273,30 @@ impl<Q: BackendQueue> Queue for Q {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let submitted = match self.admit() {
-            Ok(()) => self.engine().submissions().submit(waits, work, signals),
-            Err(refused) => Err(refused),
-        };
+        let submitted = self.admit();
+        let submitted =
+            submitted.and_then(|()| self.engine().submissions().submit(waits, work, signals));
         #[cfg(feature = "tracing")]
-        crate::base::events::submitted(
-            Queue::object(self),
-            submitted
-                .as_ref()
-                .map(|submitted| (submitted.end().value(), submitted.is_held())),
-        );
+        note_submitted(self, &submitted);
+        submitted
+    }
+
+    fn submit_timed<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        times: [&Fence; 2],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        let submissions = self.engine().submissions();
+        let submitted = self.admit();
+        let submitted =
+            submitted.and_then(|()| submissions.submit_timed(waits, work, signals, times));
+        #[cfg(feature = "tracing")]
+        note_submitted(self, &submitted);
         submitted
     }
 
@@ -320,4 +333,14 @@ impl<Q: BackendQueue> Queue for Q {
         let clock = Backend::clock(device);
         Ok(queue.submissions().traceable(device.identity().info, clock))
     }
+}
+
+/// Tells a subscriber of `tracing`.
+#[cfg(feature = "tracing")]
+fn note_submitted<Q: Queue>(queue: &Q, submitted: &Result<Submitted<'_>>) {
+    let submitted = submitted.as_ref();
+    crate::base::events::submitted(
+        queue.object(),
+        submitted.map(|submitted| (submitted.end().value(), submitted.is_held())),
+    );
 }

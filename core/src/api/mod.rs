@@ -225,6 +225,26 @@ pub trait Queue: Clone + Send + Sync + 'static {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static;
 
+    /// Same as [`Queue::submit`], and records two fences in it: before and after the work.
+    ///
+    /// The device writes the time of the first after the waits, and that of the second before the
+    /// signals. So what the signals release is in neither. Both fences are complete once the
+    /// submission has ended. If it does not run, they have no times
+    /// ([`Error::NotRecorded`](crate::Error::NotRecorded)).
+    /// [`Stopwatch::time`](crate::Stopwatch::time) calls this.
+    ///
+    /// # Errors
+    /// Same errors as [`Queue::submit`] and [`Queue::record`]. The fences are unchanged then.
+    fn submit_timed<'q, W>(
+        &'q self,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        times: [&Fence; 2],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static;
+
     /// Records `fence` at the queue's present position, behind held submissions too.
     ///
     /// Waits that were issued for an earlier record stay as they are (F2).

@@ -105,15 +105,12 @@ impl Stopwatch {
     /// Submits to `queue` like [`Queue::submit`], and measures the time of the submission there.
     ///
     /// - The time starts once all `waits` are reached and everything submitted before is finished.
-    /// - It stops once the work is finished and the signals are made. That includes the wait for
-    ///   lower values of the signals' timelines, which other queues may signal (T3).
-    /// - The waits are submitted twice: first alone, so that the time starts behind them. This
-    ///   first submission stays if the second is refused.
-    /// - If a wait fails, the work does not run and the time has no meaning.
+    /// - It stops once the work is finished, and before the signals. So neither what the signals
+    ///   release counts nor a wait for lower values of their timelines (T3).
+    /// - If the work does not run, because a wait fails, there is no time.
     ///
     /// # Errors
-    /// Same errors as [`Queue::submit`] and [`Queue::record`]. A driver error at the stop leaves
-    /// the submission accepted.
+    /// Same errors as [`Queue::submit_timed`]. The previous result stays then.
     pub fn time<'q, Q, W>(
         &self,
         queue: &'q Q,
@@ -125,20 +122,17 @@ impl Stopwatch {
         Q: Queue,
         W: for<'r, 'a> FnOnce(&'r mut Q::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        if !waits.is_empty() {
-            queue.submit(waits, |_| Ok(()), &[])?;
-        }
-        self.start(queue)?;
-        // The waits again: reached by then, but the work must not run if one of them fails.
-        let submitted = queue.submit(waits, work, signals)?;
-        self.stop(queue)?;
+        let times = [&self.start, &self.stop];
+        let submitted = queue.submit_timed(waits, work, signals, times)?;
+        self.stopped.store(true, Ordering::Release);
         Ok(submitted)
     }
 
     /// The time from the start to the stop. Never blocks on work.
     ///
     /// # Errors
-    /// - [`Error::NotRecorded`] unless it was started and then stopped.
+    /// - [`Error::NotRecorded`] unless it was started and then stopped, or if the work between did
+    ///   not run.
     /// - [`Error::NotReady`] until the devices have got to both positions.
     /// - An earlier fault, as for [`Fence::elapsed_since`].
     /// - Same errors as [`Time::since`].

@@ -33,6 +33,24 @@ impl Error {
         }
     }
 
+    /// Makes an [`Error::MadeBeforeFork`]. `maker` is the id of the process that made the object.
+    #[must_use]
+    pub fn made_before_fork(object: impl Into<Object>, maker: u32) -> Self {
+        Self::MadeBeforeFork {
+            object: object.into(),
+            maker,
+        }
+    }
+
+    /// Makes an [`Error::WorkPanicked`].
+    #[must_use]
+    pub fn work_panicked(queue: impl Into<Object>, message: impl Into<String>) -> Self {
+        Self::WorkPanicked {
+            queue: queue.into(),
+            message: message.into(),
+        }
+    }
+
     /// Makes an [`Error::Unsupported`].
     #[must_use]
     pub fn unsupported(

@@ -150,7 +150,9 @@ pub struct Info {
     pub luid: Option<[u8; 8]>,
     /// The driver's name and version, in the driver's words.
     pub driver: String,
-    /// True if the driver computes on the host's processors and not on a GPU.
+    /// True if the driver stands in for that of a GPU, and computes on the host's processors.
+    ///
+    /// lavapipe does. Threads that are nothing else, such as those of the host, do not.
     ///
     /// No result of such a device counts as a result of a GPU.
     pub software: bool,

@@ -161,11 +161,8 @@ impl MakerProcess {
     #[cold]
     #[must_use]
     pub fn refusal(self, object: &Object) -> Error {
-        Error::MadeBeforeFork {
-            object: object.clone(),
-            // The lower half is the process id.
-            maker: (self.0 % GENERATION) as u32,
-        }
+        // The lower half is the process id.
+        Error::made_before_fork(object, (self.0 % GENERATION) as u32)
     }
 }
 

@@ -155,8 +155,9 @@ pub trait Sampler: Send + Sync {
     /// and once the time is seen written. The call gives up after `within`.
     ///
     /// A clock checks [`Sampler::sample`] with it. If the two contradict each other, the clock
-    /// samples with it alone ([`Clock::refused_calibration`]). `None` if the device writes no
-    /// times, or if [`Sampler::sample`] itself reads them so.
+    /// samples with it alone ([`Clock::refused_calibration`]). `None`, the default, if the device
+    /// writes no times, or if nothing else than its clock could be wrong: [`Sampler::sample`] reads
+    /// the same counter as stamps do, and no driver converts it.
     ///
     /// [`Clock::refused_calibration`]: super::Clock::refused_calibration
     fn written(&self, within: Duration) -> Option<Result<Sample>> {

@@ -119,10 +119,7 @@ pub(super) fn call(
 ) -> Result<()> {
     let done = done.and_then(|()| match catch_unwind(AssertUnwindSafe(|| job.run())) {
         Ok(ran) => ran.map_err(|error| error.on(queue)),
-        Err(payload) => Err(Error::WorkPanicked {
-            queue: queue.clone(),
-            message: panic_message(payload),
-        }),
+        Err(payload) => Err(Error::work_panicked(queue, panic_message(payload))),
     });
     if done.is_err() {
         run_contained(|| drop(job));

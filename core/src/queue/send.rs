@@ -211,10 +211,7 @@ impl<E: Enqueue> SubmissionQueue<E> {
 
     #[cold]
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Error {
-        Error::WorkPanicked {
-            queue: self.object().clone(),
-            message: panic_message(payload),
-        }
+        Error::work_panicked(self.object(), panic_message(payload))
     }
 
     #[cold]

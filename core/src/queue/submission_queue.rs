@@ -10,7 +10,7 @@ use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Given, Nothing, Write, refused};
+use super::work::{Given, Nothing, Unwritten, Write, refused};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
@@ -237,6 +237,40 @@ impl<E: Enqueue> SubmissionQueue<E> {
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         self.submit_given(waits, Given::new::<E>(work, None), signals)
+    }
+
+    /// See [`Queue::submit_timed`](crate::backend::Queue::submit_timed).
+    ///
+    /// # Errors
+    /// Same errors as [`Queue::submit_timed`](crate::backend::Queue::submit_timed).
+    pub(crate) fn submit_timed<'q, W>(
+        self: &'q Arc<Self>,
+        waits: &[Point<'_>],
+        work: W,
+        signals: &[Signal<'_>],
+        times: [&Fence; 2],
+    ) -> Result<Submitted<'q>>
+    where
+        W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
+    {
+        for fence in times {
+            fence.require_recordable(self.device, &self.object)?;
+        }
+        let [before, after] = times;
+        let stamps = [self.stamp_for(before)?, self.stamp_for(after)?];
+        let [started, stopped] = &stamps;
+        let started = Unwritten::new(started.clone(), before);
+        let stopped = Unwritten::new(stopped.clone(), after);
+        let work = move |recorder: &mut E::Recorder<'_>| {
+            started.write::<E>(recorder)?;
+            work(recorder)?;
+            stopped.write::<E>(recorder)
+        };
+        let submitted = self.submit(waits, work, signals)?;
+        for (fence, stamp) in times.into_iter().zip(stamps) {
+            fence.record_at(submitted.end(), Some(stamp as Arc<dyn Stamp>));
+        }
+        Ok(submitted)
     }
 
     /// Same as [`SubmissionQueue::submit`], with an object for the backend's own

@@ -39,6 +39,20 @@ fn submission<S: Subject>(world: &World<S>) -> Verdict {
         within(took.nanoseconds, DELAY / 20, opened.elapsed())?;
         line.at(round).wait(patience())?;
     }
+    // What the signal releases comes after the stop, also if it shares a driver queue.
+    let waiting = world.left_queue("waiting")?;
+    let released = Stopwatch::between(device, device, "released")?;
+    let busy = device.clone();
+    let work = move |recorder: &mut crate::RecorderOf<'_, S>| busy.busy(recorder, DELAY);
+    released.time(&waiting, &[line.at(4)], work, &[])?;
+    stopwatch.time(&queue, &[], |_| Ok(()), &[line.signal_at(4)])?;
+    released.wait(patience())?;
+    stopwatch.wait(patience())?;
+    let between = released.start_time()?.since(&stopwatch.stop_time()?)?;
+    check!(
+        between.nanoseconds + between.error.cast_signed() >= 0,
+        "{between:?}"
+    );
     // The same without a wait.
     stopwatch.time(&queue, &[], |_| Ok(()), &[])?;
     let took = stopwatch.wait(patience())?;
@@ -130,6 +144,7 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     timed.time(&queue, &[fails.at(1)], count::<S>(&ran), &[])?;
     queue.idle(patience())?;
     check_eq!(ran.load(Ordering::SeqCst), 0);
+    check_error!(timed.elapsed(), NotRecorded);
 
     if world.is_pair() {
         let right = world.right_queue("right")?;

@@ -1,32 +1,21 @@
 //! Runs cases in child processes, one per subject. A hang or a crash ends one case, not the run.
 //!
 //! A program that runs the suite is its own child process: it starts itself again, with the
-//! subject's name in the environment. So its `main` first checks whether it is a child:
+//! subject's name in the environment. [`main`] does all of it:
 //!
 //! ```no_run
-//! use std::process::ExitCode;
-//! use syncline_conformance::inventory::Devices;
-//! use syncline_conformance::runner::{self, Suite};
-//! use syncline_conformance::{Runner, Settings};
+//! use syncline_conformance::{inventory::Devices, runner};
 //!
-//! fn main() -> ExitCode {
-//!     if let Some(done) = runner::child(Devices::probe) {
-//!         return done;
-//!     }
-//!     let settings = Settings::default();
-//!     let suite = Devices::probe(&settings);
-//!     for subject in suite.subjects() {
-//!         let mut runner = Runner::new(&subject, &settings).expecting(suite.expected(&subject));
-//!         for case in suite.cases() {
-//!             println!("{subject} {} {:?}", case.id, runner.run(&case).outcome);
-//!         }
-//!         println!("{subject} {:?}", runner.finish().outcome);
-//!     }
-//!     ExitCode::SUCCESS
+//! fn main() -> std::process::ExitCode {
+//!     runner::main(Devices::probe)
 //! }
 //! ```
+//!
+//! A program with a `main` of its own first asks whether it is a [`child`], and gives a [`Runner`]
+//! the cases.
 
 mod child;
+mod whole;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
@@ -34,6 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 pub use child::{child, child_subject, serve};
+pub use whole::main;
 
 use crate::expected::Expected;
 use crate::report::{Ending, Record};

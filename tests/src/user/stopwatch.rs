@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use syncline::clock::Elapsed;
+use syncline::clock::{Elapsed, Time};
 use syncline::{Result, Signal};
 
 use super::timeline::library;
@@ -56,6 +56,16 @@ impl<S: Subject> Stopwatch<S> {
         let (on, waits) = (&self.on, library(waits));
         let library = on.time_submission(&self.library, queue.library(), &waits, work, signals)?;
         Ok(Submitted::new(on, library))
+    }
+
+    /// [`syncline::Stopwatch::start_time`].
+    pub fn start_time(&self) -> Result<Time> {
+        self.library.start_time()
+    }
+
+    /// [`syncline::Stopwatch::stop_time`].
+    pub fn stop_time(&self) -> Result<Time> {
+        self.library.stop_time()
     }
 
     /// [`syncline::Stopwatch::elapsed`].
