@@ -67,7 +67,7 @@ pub use wait::blocking::{WaitMode, wait_all, wait_any};
 /// # }
 /// ```
 pub mod error {
-    pub use crate::base::error::{ForeignError, Object};
+    pub use crate::base::error::{Object, WrappedError};
     pub use crate::base::peer::{PeerExit, PeerLoss};
     pub use crate::base::process::Process;
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use syncline_core::backend;
 #[cfg(feature = "vulkan")]
 use syncline_core::image::ImageInfo;
-use syncline_core::{Error, Result, Timeline, error::ForeignError};
+use syncline_core::{Error, Result, Timeline, error::WrappedError};
 
 use crate::any::Device;
 use crate::memory_device::MemoryDevice;
@@ -49,7 +49,7 @@ where
             describe(right),
             "timelines",
             reason(conflict.refused()),
-            Some(ForeignError::new(conflict)),
+            Some(WrappedError::new(conflict)),
         )),
     }
 }

@@ -16,6 +16,7 @@ use syncline::clock::{Clock, Elapsed, Estimate, Time};
 use syncline::{
     Claim, Error, Fence, KeptPoint, Point, QueueKind, Result, Signal, Stopwatch, Timeline,
     WaitMode,
+    error::Object,
     handle::Rejected,
     wait::{Blockers, Notification},
 };
@@ -126,12 +127,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// then.
     fn fail_work(&self, recorder: &mut RecorderOf<'_, Self>) -> Result<()> {
         let _ = recorder;
-        let reason = "its commands end well, or the device is lost";
-        Err(Error::unsupported(
-            self.device().object(),
-            "run work that fails",
-            reason,
-        ))
+        Err(no_failing_work(self.device().object()))
     }
 
     /// Creates a timeline for queues of this device and of `other`, natively shared if possible.
@@ -428,6 +424,15 @@ pub trait Subject: Clone + Send + Sync + 'static {
     ) -> Result<Fence, Rejected<OwnedFd>> {
         syncline::host::Device::new().import_descriptor(descriptor, label)
     }
+}
+
+/// What [`Subject::fail_work`] asks for.
+pub(crate) const FAILING_WORK: &str = "run work that fails";
+
+/// The error of a device whose work cannot fail.
+pub(crate) fn no_failing_work(device: &Object) -> Error {
+    let reason = "its commands end well, or the device is lost";
+    Error::unsupported(device, FAILING_WORK, reason)
 }
 
 /// Implements the first part of [`Subject`] for a type that wraps another one in `$inner`.

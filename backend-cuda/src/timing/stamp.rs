@@ -89,11 +89,16 @@ impl Timekeeper {
             Some(free) => free,
             None => self.new_slab()?,
         };
-        Ok(TimeWord {
+        let word = TimeWord {
             keeper: self,
             slab,
             index,
-        })
+        };
+        // It may have the time of an earlier stamp.
+        if let Some(word) = word.get() {
+            word.store(0, Ordering::Relaxed);
+        }
+        Ok(word)
     }
 
     /// Allocates words, adds all but one to the free words, and returns that one.

@@ -273,12 +273,7 @@ impl<Q: BackendQueue> Queue for Q {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let submitted = self.admit();
-        let submitted =
-            submitted.and_then(|()| self.engine().submissions().submit(waits, work, signals));
-        #[cfg(feature = "tracing")]
-        note_submitted(self, &submitted);
-        submitted
+        admitted(self, |queue| queue.submit(waits, work, signals))
     }
 
     fn submit_timed<'q, W>(
@@ -291,13 +286,9 @@ impl<Q: BackendQueue> Queue for Q {
     where
         W: for<'r, 'a> FnOnce(&'r mut Self::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        let submissions = self.engine().submissions();
-        let submitted = self.admit();
-        let submitted =
-            submitted.and_then(|()| submissions.submit_timed(waits, work, signals, times));
-        #[cfg(feature = "tracing")]
-        note_submitted(self, &submitted);
-        submitted
+        admitted(self, |queue| {
+            queue.submit_timed(waits, work, signals, times)
+        })
     }
 
     #[inline]
@@ -335,12 +326,20 @@ impl<Q: BackendQueue> Queue for Q {
     }
 }
 
-/// Tells a subscriber of `tracing`.
-#[cfg(feature = "tracing")]
-fn note_submitted<Q: Queue>(queue: &Q, submitted: &Result<Submitted<'_>>) {
-    let submitted = submitted.as_ref();
+/// Submits if the backend admits it, and tells a subscriber of `tracing`.
+#[inline]
+fn admitted<'q, Q: BackendQueue>(
+    queue: &'q Q,
+    submit: impl FnOnce(&'q Arc<SubmissionQueue<<Q::Device as Home>::Enqueue>>) -> Result<Submitted<'q>>,
+) -> Result<Submitted<'q>> {
+    let admitted = queue.admit();
+    let submitted = admitted.and_then(|()| submit(queue.engine().submissions()));
+    #[cfg(feature = "tracing")]
     crate::base::events::submitted(
         queue.object(),
-        submitted.map(|submitted| (submitted.end().value(), submitted.is_held())),
+        submitted
+            .as_ref()
+            .map(|submitted| (submitted.end().value(), submitted.is_held())),
     );
+    submitted
 }

@@ -228,13 +228,16 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// Same as [`Queue::submit`], and records two fences in it: before and after the work.
     ///
     /// The device writes the time of the first after the waits, and that of the second before the
-    /// signals. So what the signals release is in neither. Both fences are complete once the
-    /// submission has ended. If it does not run, they have no times
-    /// ([`Error::NotRecorded`](crate::Error::NotRecorded)).
+    /// signals. What the signals release is in neither. Both fences are complete once the
+    /// submission has ended. If the work does not run to its end, the second has no time
+    /// ([`Error::NotRecorded`](crate::Error::NotRecorded)), and the first may have none. They
+    /// should be two different fences.
     /// [`Stopwatch::time`](crate::Stopwatch::time) calls this.
     ///
     /// # Errors
-    /// Same errors as [`Queue::submit`] and [`Queue::record`]. The fences are unchanged then.
+    /// Same errors as [`Queue::submit`] and [`Queue::record`], and
+    /// [`Error::TimingDisabled`](crate::Error::TimingDisabled) for a fence without times. The
+    /// fences are unchanged then.
     fn submit_timed<'q, W>(
         &'q self,
         waits: &[Point<'_>],

@@ -82,11 +82,13 @@ impl Stopwatch {
     /// # Errors
     /// Same errors as [`Queue::record`]. The previous result stays then.
     pub fn start<Q: Queue>(&self, queue: &Q) -> Result<()> {
+        self.restart(|| queue.record(&self.start))
+    }
+
+    fn restart<T>(&self, record: impl FnOnce() -> Result<T>) -> Result<T> {
         // Before the record, so that no thread pairs an earlier stop with this start.
         let before = self.stopped.swap(false, Ordering::AcqRel);
-        queue
-            .record(&self.start)
-            .inspect_err(|_| self.stopped.store(before, Ordering::Release))
+        record().inspect_err(|_| self.stopped.store(before, Ordering::Release))
     }
 
     /// Stops at the present position of `queue`.
@@ -105,8 +107,9 @@ impl Stopwatch {
     /// Submits to `queue` like [`Queue::submit`], and measures the time of the submission there.
     ///
     /// - The time starts once all `waits` are reached and everything submitted before is finished.
-    /// - It stops once the work is finished, and before the signals. So neither what the signals
-    ///   release counts nor a wait for lower values of their timelines (T3).
+    /// - It stops once the work is finished, and before the signals. What the signals release does
+    ///   not count. Neither does a wait for lower values of their timelines (T3).
+    /// - Both times can be read once the submission has ended.
     /// - If the work does not run, because a wait fails, there is no time.
     ///
     /// # Errors
@@ -123,7 +126,7 @@ impl Stopwatch {
         W: for<'r, 'a> FnOnce(&'r mut Q::Recorder<'a>) -> Result<()> + Send + 'static,
     {
         let times = [&self.start, &self.stop];
-        let submitted = queue.submit_timed(waits, work, signals, times)?;
+        let submitted = self.restart(|| queue.submit_timed(waits, work, signals, times))?;
         self.stopped.store(true, Ordering::Release);
         Ok(submitted)
     }
@@ -131,8 +134,8 @@ impl Stopwatch {
     /// The time from the start to the stop. Never blocks on work.
     ///
     /// # Errors
-    /// - [`Error::NotRecorded`] unless it was started and then stopped, or if the work between did
-    ///   not run.
+    /// - [`Error::NotRecorded`] unless it was started and then stopped, or if the work of
+    ///   [`Stopwatch::time`] did not run.
     /// - [`Error::NotReady`] until the devices have got to both positions.
     /// - An earlier fault, as for [`Fence::elapsed_since`].
     /// - Same errors as [`Time::since`].

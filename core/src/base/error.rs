@@ -104,12 +104,12 @@ fn append_sources(chain: &mut String, error: &(dyn std::error::Error + 'static))
 /// `downcast_ref` finds it by its type, and `source` returns its own sources. `Display` writes the
 /// text that the error had when this was made.
 #[derive(Clone)]
-pub struct ForeignError {
+pub struct WrappedError {
     error: Arc<Foreign>,
     queue: Option<Object>,
 }
 
-impl ForeignError {
+impl WrappedError {
     /// Wraps an error. Reads its text, and those of its sources.
     pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl ForeignError {
         }
     }
 
-    /// The queue whose work returned the error; `None` if it did not come from work.
+    /// The queue whose work returned the error; `None` for others, and for each conflict.
     #[must_use]
     pub const fn queue(&self) -> Option<&Object> {
         self.queue.as_ref()
@@ -135,7 +135,7 @@ impl ForeignError {
     }
 }
 
-impl std::ops::Deref for ForeignError {
+impl std::ops::Deref for WrappedError {
     type Target = dyn std::error::Error + Send + Sync;
 
     fn deref(&self) -> &Self::Target {
@@ -143,16 +143,16 @@ impl std::ops::Deref for ForeignError {
     }
 }
 
-impl fmt::Display for ForeignError {
+impl fmt::Display for WrappedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.error.text())
     }
 }
 
 /// Writes the texts that the error had when this was made, and calls no code of the application.
-impl fmt::Debug for ForeignError {
+impl fmt::Debug for WrappedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ForeignError").field(&self.chain()).finish()
+        f.debug_tuple("WrappedError").field(&self.chain()).finish()
     }
 }
 
@@ -360,11 +360,11 @@ pub enum Error {
         /// Why not.
         reason: Box<str>,
         /// The whole conflict, if a negotiation has found it.
-        conflict: Option<ForeignError>,
+        conflict: Option<WrappedError>,
     },
     /// No synchronization object serves all parties of a negotiation.
     #[error("{0}")]
-    Conflict(ForeignError),
+    Conflict(WrappedError),
     /// Work that runs on a queue submitted to the same queue, or a thread locked a queue twice.
     #[error("this thread runs work of {queue}, or has it locked: call this after that has ended")]
     #[non_exhaustive]
@@ -383,7 +383,7 @@ pub enum Error {
     },
     /// Work returned an application's own error.
     #[error("work{place} failed: {error}", place = .0.place(), error = .0.chain())]
-    Work(ForeignError),
+    Work(WrappedError),
     /// A timeline that has failed was waited for or signalled. It can never advance again.
     #[error("{timeline} failed before it reached {value}: {cause}")]
     #[non_exhaustive]
@@ -737,12 +737,12 @@ impl Error {
     /// its drop with the last clone, goes no further than the panic hook. An error whose `Display`
     /// panics gets a text that says so.
     pub fn work(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Work(ForeignError::new(error))
+        Self::Work(WrappedError::new(error))
     }
 
     /// Wraps the conflict that a negotiation has found.
     pub fn conflict(conflict: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Conflict(ForeignError::new(conflict))
+        Self::Conflict(WrappedError::new(conflict))
     }
 
     /// The error of a system call.
@@ -757,7 +757,7 @@ impl Error {
 
     /// Notes that work on `queue` returned this error, if it is [`Error::Work`] without a queue.
     pub(crate) fn on(mut self, queue: &Object) -> Self {
-        if let Self::Work(ForeignError { queue: known, .. }) = &mut self {
+        if let Self::Work(WrappedError { queue: known, .. }) = &mut self {
             known.get_or_insert_with(|| queue.clone());
         }
         self

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::blockers::Blockers;
 use crate::base::descriptors::with_shortage;
-use crate::base::error::{Error, Failure, ForeignError, Object};
+use crate::base::error::{Error, Failure, Object, WrappedError};
 use crate::base::handle::PayloadUse;
 use crate::base::info::{BackendKind, Info};
 use crate::base::peer::PeerLoss;
@@ -137,7 +137,7 @@ impl Error {
         right: impl Into<String>,
         what: &'static str,
         reason: impl Into<Box<str>>,
-        conflict: Option<ForeignError>,
+        conflict: Option<WrappedError>,
     ) -> Self {
         Self::CannotShare {
             left: left.into(),

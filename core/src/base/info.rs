@@ -152,7 +152,7 @@ pub struct Info {
     pub driver: String,
     /// True if the driver stands in for that of a GPU, and computes on the host's processors.
     ///
-    /// lavapipe does. Threads that are nothing else, such as those of the host, do not.
+    /// True for lavapipe. False for the host backend, whose threads stand in for no GPU.
     ///
     /// No result of such a device counts as a result of a GPU.
     pub software: bool,

@@ -156,8 +156,7 @@ pub trait Sampler: Send + Sync {
     ///
     /// A clock checks [`Sampler::sample`] with it. If the two contradict each other, the clock
     /// samples with it alone ([`Clock::refused_calibration`]). `None`, the default, if the device
-    /// writes no times, or if nothing else than its clock could be wrong: [`Sampler::sample`] reads
-    /// the same counter as stamps do, and no driver converts it.
+    /// writes no times, or if [`Sampler::sample`] reads, unconverted, the counter that stamps use.
     ///
     /// [`Clock::refused_calibration`]: super::Clock::refused_calibration
     fn written(&self, within: Duration) -> Option<Result<Sample>> {

@@ -285,6 +285,7 @@ impl Fence {
             Ok(0)
         } else {
             to.nanoseconds_since(&*from)
+                .map_err(|error| self.never_written(error))
         }
     }
 
@@ -317,8 +318,21 @@ impl Fence {
             asked: Timing::Clock,
         };
         let clock = self.0.clock.clone().ok_or_else(disabled)?;
-        let nanoseconds = self.stamp()?.time()?.ok_or_else(disabled)?;
-        Ok(Time::new(clock, nanoseconds))
+        let nanoseconds = self.stamp()?.time();
+        let nanoseconds = nanoseconds.map_err(|error| self.never_written(error))?;
+        Ok(Time::new(clock, nanoseconds.ok_or_else(disabled)?))
+    }
+
+    /// The error of a stamp whose position is reached: without a time by then, it never gets one.
+    ///
+    /// So it is with the work of a submission that failed or was skipped.
+    fn never_written(&self, error: Error) -> Error {
+        match error {
+            Error::NotReady { .. } => Error::NotRecorded {
+                fence: self.object().clone(),
+            },
+            error => error,
+        }
     }
 
     /// Refuses a fence that the queue `asked` of `device` cannot record.

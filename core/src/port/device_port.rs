@@ -44,7 +44,8 @@ impl<'a> ByEngine<'a> {
 
     /// Checks that this is the right to signal `port`. `object` is the name of the port in errors.
     ///
-    /// Call this first if the driver does not check that counters grow.
+    /// Call this first if several ports have one counter, and the driver does not check that it
+    /// grows.
     ///
     /// # Errors
     /// [`Error::Unsupported`].

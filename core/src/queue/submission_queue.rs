@@ -10,13 +10,13 @@ use super::loss::HeldGuard;
 use super::skipped::Skipped;
 use super::state::State;
 use super::submitted::{Held, Submitted};
-use super::work::{Given, Nothing, Unwritten, Write, refused};
+use super::work::{Given, Nothing, Write, refused};
 use crate::base::error::{Error, Object, Result};
 use crate::base::info::DeviceId;
 use crate::base::process::DroppedByMaker;
 use crate::base::sync::{AtomicBool, AtomicU64, Instant, Mutex, MutexGuard, Ordering};
 use crate::base::timing::Timing;
-use crate::driver::enqueue::Enqueue;
+use crate::driver::enqueue::{Enqueue, ToWrite};
 use crate::driver::home::Home;
 use crate::driver::in_flight::{InFlightBudget, Sharer};
 use crate::fence::Fence;
@@ -253,24 +253,38 @@ impl<E: Enqueue> SubmissionQueue<E> {
     where
         W: for<'r, 'a> FnOnce(&'r mut E::Recorder<'a>) -> Result<()> + Send + 'static,
     {
-        for fence in times {
-            fence.require_recordable(self.device, &self.object)?;
-        }
-        let [before, after] = times;
-        let stamps = [self.stamp_for(before)?, self.stamp_for(after)?];
-        let [started, stopped] = &stamps;
-        let started = Unwritten::new(started.clone(), before);
-        let stopped = Unwritten::new(stopped.clone(), after);
+        let stamps = match self.stamps_for(times) {
+            Ok(stamps) => stamps,
+            Err(error) => {
+                let mut unused = Given::new::<E>(work, None);
+                return Err(*refused::<E>(&mut unused, Box::new(error)));
+            }
+        };
+        let [before, after] = stamps.clone();
         let work = move |recorder: &mut E::Recorder<'_>| {
-            started.write::<E>(recorder)?;
+            E::write_stamp(recorder, ToWrite::new(&before))?;
             work(recorder)?;
-            stopped.write::<E>(recorder)
+            E::write_stamp(recorder, ToWrite::new(&after))
         };
         let submitted = self.submit(waits, work, signals)?;
         for (fence, stamp) in times.into_iter().zip(stamps) {
             fence.record_at(submitted.end(), Some(stamp as Arc<dyn Stamp>));
         }
         Ok(submitted)
+    }
+
+    /// Stamps for fences that this queue can record with a time.
+    fn stamps_for(&self, [one, other]: [&Fence; 2]) -> Result<[Arc<E::Stamp>; 2]> {
+        for fence in [one, other] {
+            fence.require_recordable(self.device, &self.object)?;
+            if !fence.is_timed() {
+                return Err(Error::TimingDisabled {
+                    fence: fence.object().clone(),
+                    asked: Timing::Interval,
+                });
+            }
+        }
+        Ok([self.stamp_for(one)?, self.stamp_for(other)?])
     }
 
     /// Same as [`SubmissionQueue::submit`], with an object for the backend's own

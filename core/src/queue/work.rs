@@ -8,7 +8,6 @@ use crate::base::run::run_contained;
 use crate::driver::enqueue::{Enqueue, ToWrite};
 use crate::driver::keep::Keep;
 use crate::fence::Fence;
-use crate::port::Stamp;
 
 /// Work that is recorded once, now or later.
 pub(super) trait Record<E: Enqueue>: Send {
@@ -125,42 +124,6 @@ impl<E: Enqueue> Record<E> for Write<'_, E> {
 
     fn store(&mut self) -> Box<dyn Record<E>> {
         Box::new(Given::new::<E>(self.kept(), None))
-    }
-}
-
-/// A fence's time within a submission with work, which may never run.
-pub(super) struct Unwritten<S: Stamp> {
-    stamp: Arc<S>,
-    fence: Fence,
-    is_written: bool,
-}
-
-impl<S: Stamp> Unwritten<S> {
-    pub(super) fn new(stamp: Arc<S>, fence: &Fence) -> Self {
-        Self {
-            stamp,
-            fence: fence.clone(),
-            is_written: false,
-        }
-    }
-
-    pub(super) fn write<E: Enqueue<Stamp = S>>(
-        mut self,
-        recorder: &mut E::Recorder<'_>,
-    ) -> Result<()> {
-        E::write_stamp(recorder, ToWrite::new(&self.stamp))?;
-        self.is_written = true;
-        Ok(())
-    }
-}
-
-impl<S: Stamp> Drop for Unwritten<S> {
-    fn drop(&mut self) {
-        if !self.is_written {
-            let fence = self.fence.object().clone();
-            let never = Error::NotRecorded { fence };
-            self.fence.note_unwritten(self.stamp.clone(), never);
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::script::{Script, Scripted, Time, scripted};
 use crate::words::Of;
-use syncline_core::backend::{Attachment, ByEngine, Device as _, Port};
+use syncline_core::backend::{Attachment, ByEngine, Device as _, Port, Queue as _};
 use syncline_core::{Error, QueueKind, Result, Stopwatch, error::Object, host, info::DeviceId};
 
 /// The driver: a counter that can be read until the device is lost.
@@ -86,6 +86,31 @@ fn a_query_of_a_time_neither_hides_nor_clears_a_fault() {
     }
     // Times from before the fault can still be read.
     assert_eq!(second.elapsed_since(&first).unwrap(), 100);
+}
+
+#[test]
+fn a_timed_submission_that_is_refused_changes_no_fence() {
+    let (device, elsewhere) = (host::Device::new(), host::Device::new());
+    let queue = device.queue(QueueKind::Compute, "queue").unwrap();
+    let own = device.clocked_fence("own").unwrap();
+    let (plain, other) = (
+        device.fence("plain"),
+        elsewhere.clocked_fence("other").unwrap(),
+    );
+    let submit = |times| queue.submit_timed(&[], |_| Ok(()), &[], times).map(|_| ());
+    let refused = submit([&own, &plain]);
+    assert!(
+        matches!(refused, Err(Error::TimingDisabled { .. })),
+        "{refused:?}"
+    );
+    let refused = submit([&own, &other]);
+    assert!(
+        matches!(refused, Err(Error::WrongDevice { .. })),
+        "{refused:?}"
+    );
+    assert!([&own, &plain, &other].iter().all(|it| !it.is_recorded()));
+    submit([&own, &device.clocked_fence("after").unwrap()]).unwrap();
+    assert!(own.is_recorded());
 }
 
 #[test]

@@ -10,11 +10,12 @@ use syncline::clock::Axis;
 
 use crate::case::{Verdict, cases, check, check_eq, check_error};
 use crate::cases::{DELAY, cause, count, within};
+use crate::subject::FAILING_WORK;
 use crate::user::Stopwatch;
 use crate::{Subject, World, patience};
 
 cases! {
-    "stopwatch.times_a_submission": [M3 M5] => submission;
+    "stopwatch.times_a_submission": [M1 M3 M5] => submission;
     "stopwatch.from_queue_to_queue": [M4] => across;
     "stopwatch.errors": [F5 E2 E5] => errors;
 }
@@ -145,6 +146,29 @@ fn errors<S: Subject>(world: &World<S>) -> Verdict {
     queue.idle(patience())?;
     check_eq!(ran.load(Ordering::SeqCst), 0);
     check_error!(timed.elapsed(), NotRecorded);
+
+    // Work that is refused leaves the result. If it was held, there is none.
+    timed.time(&queue, &[], |_| Ok(()), &[])?;
+    let took = timed.wait(patience())?;
+    let refused = timed.time(&queue, &[], |_| Err(cause("refused")), &[]);
+    check!(matches!(refused, Err(Error::Work(_))));
+    check_eq!(timed.elapsed()?.nanoseconds, took.nanoseconds);
+    let on = device.subject().clone();
+    let fails_to_run = move |recorder: &mut crate::RecorderOf<'_, S>| on.fail_work(recorder);
+    timed.time(&queue, &[opens.at(2)], |_| Err(cause("late")), &[])?;
+    opens.signal(2)?;
+    queue.idle(patience())?;
+    check_error!(timed.elapsed(), NotRecorded);
+    // Nor is there one of work that fails while the device runs it.
+    match timed.time(&queue, &[], fails_to_run, &[]) {
+        Err(Error::Unsupported { asked, .. }) if asked == FAILING_WORK => {}
+        submitted => {
+            submitted?;
+            queue.idle(patience())?;
+            check_error!(timed.elapsed(), NotRecorded);
+            check_error!(timed.wait(patience()), NotRecorded);
+        }
+    }
 
     if world.is_pair() {
         let right = world.right_queue("right")?;

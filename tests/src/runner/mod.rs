@@ -15,7 +15,7 @@
 //! the cases.
 
 mod child;
-mod whole;
+mod program;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 pub use child::{child, child_subject, serve};
-pub use whole::main;
+pub use program::main;
 
 use crate::expected::Expected;
 use crate::report::{Ending, Record};

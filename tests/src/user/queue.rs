@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use syncline::Held;
 use syncline::backend::Queue as _;
-use syncline::{Result, Signal, error::Object};
+use syncline::{Error, Result, Signal, error::Object};
 
 use super::timeline::library;
-use super::world::or_skip;
 use super::{Fence, Point, Stall, Timeline};
 use crate::Subject;
 use crate::case::Stop;
-use crate::subject::{QueueOf, RecorderOf};
+use crate::subject::{FAILING_WORK, QueueOf, RecorderOf};
 
 /// Work of any type.
 type BoxedWork<S> =
@@ -147,7 +146,12 @@ impl<S: Subject> Queue<S> {
     /// A skip if no work of the device fails so. Also the backend's errors.
     pub fn fail_work(&self, signals: &[Signal<'_>]) -> Result<Submitted<'_, S>, Stop> {
         let on = self.on.clone();
-        or_skip(self.submit(&[], move |recorder| on.fail_work(recorder), signals))
+        match self.submit(&[], move |recorder| on.fail_work(recorder), signals) {
+            Err(Error::Unsupported { asked, reason, .. }) if asked == FAILING_WORK => {
+                Stop::skip(reason)
+            }
+            submitted => Ok(submitted?),
+        }
     }
 
     /// Submits work that fills `buffer` after the device was busy for `time`.

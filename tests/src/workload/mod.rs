@@ -15,6 +15,7 @@ use syncline::backend::Device as _;
 use syncline::{Buffer, Device, Error, Recorder, Result, Timeline, connect};
 
 use crate::Subject;
+use crate::subject::no_failing_work;
 
 /// A device of the inventory with what the suite's work needs, such as kernels and buffers.
 #[derive(Clone, Debug)]
@@ -254,14 +255,7 @@ impl Subject for Equipped {
                 Ok(())
             }
             #[allow(unreachable_patterns, reason = "reachable with more than one backend")]
-            _ => {
-                let reason = "its commands end well, or the device is lost";
-                Err(Error::unsupported(
-                    self.device.object(),
-                    "run work that fails",
-                    reason,
-                ))
-            }
+            _ => Err(no_failing_work(self.device.object())),
         }
     }
 

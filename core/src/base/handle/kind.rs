@@ -110,7 +110,7 @@ pub enum PayloadUse {
 }
 
 impl HandleKind {
-    /// True if an export of this kind copies the payload (*copy transference*): sync files do.
+    /// True if exports and imports of this kind copy the payload (*copy transference*): sync files.
     ///
     /// The copy is one signal that was pending or made. The export has the same effect on the
     /// exporter's payload as a wait, and after it neither side sees changes of the other. With all

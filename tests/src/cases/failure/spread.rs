@@ -89,7 +89,8 @@ fn long_chain<S: Subject>(world: &World<S>) -> Verdict {
 fn running_work<S: Subject>(world: &World<S>) -> Verdict {
     let mut unsupported = Ok(());
     let mut shown = false;
-    for (here, there) in [(&world.left, &world.right), (&world.right, &world.left)] {
+    let sides = [(&world.left, &world.right), (&world.right, &world.left)];
+    for (here, there) in sides.into_iter().take(1 + usize::from(world.is_pair())) {
         let queue = |of: &Device<S>, label| of.queue(QueueKind::Compute, label);
         let failing = queue(here, "failing")?;
         match failing.fail_work(&[]) {
@@ -101,6 +102,7 @@ fn running_work<S: Subject>(world: &World<S>) -> Verdict {
         };
         let (waiting, beside) = (queue(here, "waiting")?, queue(there, "beside")?);
         let (line, after) = (here.timeline("line")?, here.timeline("after")?);
+        // In a pair, the engine signals this for the device.
         let (relayed, behind) = (there.timeline("relayed")?, there.timeline("behind")?);
         let stall = here.stall()?;
         failing.block(&stall)?;

@@ -9,15 +9,16 @@ use crate::runner::{Runner, Suite, child};
 /// Runs the suite that `suite` makes: the whole `main` of a backend's test.
 ///
 /// The settings are those of the [environment](Settings::from_env). Each argument is a part of
-/// `SUBJECT: CASE`, and only cases that contain all of them run. Prints each case that did not
-/// pass, and a line for each subject. Fails if a case fails, or if the arguments leave none.
+/// `SUBJECT: CASE`, and only cases that contain all of them run; options are ignored. Prints each
+/// case that did not pass, and a line for each subject. Fails if a case fails, or if none ran.
 pub fn main<S: Suite>(suite: impl Fn(&Settings) -> S) -> ExitCode {
     if let Some(done) = child(&suite) {
         return done;
     }
     let settings = Settings::from_env();
     let suite = suite(&settings);
-    let parts: Vec<String> = std::env::args().skip(1).collect();
+    let mut parts: Vec<String> = std::env::args().skip(1).collect();
+    parts.retain(|part| !part.starts_with('-')); // of a test program, such as `--nocapture`
     let (mut failed, mut ran) = (false, false);
     for subject in suite.subjects() {
         let asked = |id: &str| {
@@ -47,7 +48,10 @@ pub fn main<S: Suite>(suite: impl Fn(&Settings) -> S) -> ExitCode {
         (failed, ran) = (failed || tally.failed > 0, true);
     }
     if !ran {
-        println!("no subject has a case with {}", parts.join(" and "));
+        println!(
+            "no case ran: the suite has {:?}, asked for were {parts:?}",
+            suite.subjects()
+        );
     }
     if ran && !failed {
         ExitCode::SUCCESS
