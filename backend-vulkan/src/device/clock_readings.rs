@@ -3,8 +3,7 @@
 use std::sync::OnceLock;
 
 use syncline_core::Result;
-use syncline_core::backend::kit::{Mutex, get_or_make};
-use syncline_core::backend::kit::{Rounds, TimestampCounter};
+use syncline_core::backend::kit::{Mutex, Rounds, TimestampCounter, get_or_make};
 use syncline_core::clock::{Clock, HostClock, Sample};
 
 /// The clock of a device, and the readings of its counter.

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_core::backend::Sampler;
 use syncline_core::backend::kit::Effort;
-use syncline_core::backend::{Enqueue as _, Timing};
+use syncline_core::backend::{Enqueue as _, Sampler, Timing};
 use syncline_core::clock::{Clock, HostClock, Sample};
 use syncline_core::{Error, QueueKind, Result, error::Object, info::Uuid};
 

@@ -231,8 +231,7 @@ pub trait Queue: Clone + Send + Sync + 'static {
     /// signals. What the signals release is in neither. Both fences are complete once the
     /// submission has ended. If the work does not run to its end, the second has no time
     /// ([`Error::NotRecorded`](crate::Error::NotRecorded)), and the first may have none. They
-    /// should be two different fences.
-    /// [`Stopwatch::time`](crate::Stopwatch::time) calls this.
+    /// should be two different fences. [`Stopwatch::time`](crate::Stopwatch::time) calls this.
     ///
     /// # Errors
     /// Same errors as [`Queue::submit`] and [`Queue::record`], and

@@ -465,8 +465,10 @@ pub enum Error {
         /// The highest pending value.
         pending: u64,
     },
-    /// A fence that was never recorded was asked for a time.
-    #[error("{fence} was never recorded")]
+    /// A fence without a time was asked for one.
+    ///
+    /// It was never recorded, or the submission that records it was skipped or has failed.
+    #[error("{fence} has no time: it was never recorded, or its record did not run")]
     #[non_exhaustive]
     NotRecorded {
         /// The fence.

@@ -156,7 +156,8 @@ pub trait Sampler: Send + Sync {
     ///
     /// A clock checks [`Sampler::sample`] with it. If the two contradict each other, the clock
     /// samples with it alone ([`Clock::refused_calibration`]). `None`, the default, if the device
-    /// writes no times, or if [`Sampler::sample`] reads, unconverted, the counter that stamps use.
+    /// writes no times, if [`Sampler::sample`] itself reads them so, or if it reads, unconverted,
+    /// the counter that stamps use.
     ///
     /// [`Clock::refused_calibration`]: super::Clock::refused_calibration
     fn written(&self, within: Duration) -> Option<Result<Sample>> {

@@ -309,9 +309,9 @@ impl Fence {
     /// thousand as a rule.
     ///
     /// # Errors
-    /// [`Error::TimingDisabled`], [`Error::NotRecorded`], [`Error::NotReady`],
-    /// [`Error::Captured`] or [`Error::CaptureEnded`]. An earlier fault, as for
-    /// [`Fence::elapsed_since`].
+    /// [`Error::TimingDisabled`], [`Error::NotRecorded`] (also for a record in a submission that
+    /// did not run), [`Error::NotReady`], [`Error::Captured`] or [`Error::CaptureEnded`]. An
+    /// earlier fault, as for [`Fence::elapsed_since`].
     pub fn time(&self) -> Result<Time> {
         let disabled = || Error::TimingDisabled {
             fence: self.object().clone(),

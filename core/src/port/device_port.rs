@@ -44,8 +44,8 @@ impl<'a> ByEngine<'a> {
 
     /// Checks that this is the right to signal `port`. `object` is the name of the port in errors.
     ///
-    /// Call this first if several ports have one counter, and the driver does not check that it
-    /// grows.
+    /// Call this first if the driver does not check that counters grow. Ports that no other code
+    /// can reach need no check.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
